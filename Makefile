@@ -1,0 +1,55 @@
+# `make run` and `make test` set up what they need in .venv; `make install` is the service. `make help` lists everything.
+PREFIX  ?= /opt/xidwatch
+BINDIR  ?= /usr/local/bin
+UNITDIR ?= /usr/local/lib/systemd/system
+DESTDIR ?=
+export PREFIX BINDIR UNITDIR DESTDIR
+
+PY := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format bench wheel check-package lock install uninstall clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | expand -t 16
+
+run:  ## run it from the checkout, state under ./state (ARGS="--once" for one tick)
+	@scripts/venv.sh run
+	@.venv/bin/xidwatch --state-dir state run $(ARGS)
+
+test: lint  ## everything that must be green: style, types, tests (ARGS="-k pci" for some)
+	$(PY) -m pytest $(ARGS)
+
+lint:  ## style and types only
+	@scripts/venv.sh dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format:  ## let ruff lay out the code and fix what it can
+	@scripts/venv.sh dev
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench:  ## figures: CPU, memory, latencies
+	@scripts/venv.sh dev
+	$(PY) -m bench $(ARGS)
+
+wheel:  ## dist/xidwatch-*.whl and .tar.gz
+	@scripts/venv.sh dev
+	$(PY) -m build --no-isolation --outdir dist .
+
+check-package: wheel  ## the wheel in an empty environment; install and uninstall under a scratch DESTDIR
+	scripts/check-package.sh
+
+lock:  ## write the locks anew (ARGS="--upgrade" for newer versions)
+	scripts/lock.sh $(ARGS)
+
+install:  ## as a service under /opt (root); enables and starts nothing
+	@scripts/install.sh
+
+uninstall:  ## take it out again, keep the evidence (root)
+	@scripts/uninstall.sh
+
+clean:  ## forget what the commands above built; ./state stays
+	rm -rf .venv .venv-lock dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks

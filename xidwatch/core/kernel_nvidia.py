@@ -1,0 +1,245 @@
+"""The NVIDIA driver's lines: Xid, SXid, bus loss without a number, UVM, GSP, failed initialisation.
+
+    NVRM: GPU at PCI:0000:17:00: GPU-5f0c2d1e-0000-4000-8000-000000000001
+    NVRM: Xid (PCI:0000:17:00 GPU-I:02 GPU-CI:00): 43, pid=31337, name=python3, Ch 00000008
+    NVRM: Xid (PCI:0000:17:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)
+    NVRM: GPU 0000:17:00.0: GPU has fallen off the bus.
+    NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.
+    nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 31 egress non-posted PRIV error
+
+Law: a family of `kernel`, pure and total. What a number means is data (`xids`); what a line says decides before it.
+Sources: NVIDIA/open-gpu-kernel-modules, the print statements of kernel_rc.c (Xid), gpu.c (154), osinit.c and nv.c (bus loss,
+initialisation), kernel_gsp.c (GSP), nvswitch (SXid), and its history for the older forms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
+from xidwatch.core.xids import XidClass, XidRule
+
+EXCEPTION_USEC = 50_000  # how long after its head the further records of an Xid 13 may come
+ANNOUNCED_LINES = 2  # how many NVRM lines further on the end of "The NVIDIA GPU ..." may stand
+
+# The number counts only in its own place: "caused by previous Xid N" and a process called "Xid 79" name others.
+_XID = re.compile(r"^NVRM: Xid(?: ?\((?P<where>[^)]*)\))?:? ?(?P<xid>[0-9]{1,5})(?:[,\s]\s*(?P<body>.*))?$", re.ASCII | re.DOTALL)
+# The name is a thread's and may hold anything, colons and brackets too; only ", " ends it, and a name with that inside is cut short.
+_WHO = re.compile(
+    r"^pid=(?:(?P<pid>[0-9]{1,10})(?![0-9])|'[^']*'|<[^>]*>)(?:\s*,\s*name=(?P<name>.*?)(?:,\s|$))?[\s,]*(?P<said>.*)$",
+    re.ASCII | re.DOTALL,
+)
+_CAUSED_BY = re.compile(r"caused by previous Xid ([0-9]{1,5})", re.ASCII)
+_RECOVERY = re.compile(r"\bto 0x(?P<action>[0-9a-fA-F]{1,8}) \((?P<words>[^)]*)\)")
+_UUID = re.compile(r"^NVRM: GPU at (?P<where>PCI:\S+): (?P<uuid>GPU-[0-9a-fA-F-]{1,64})$")
+_SXID = re.compile(
+    r"^nvidia-nvswitch[0-9]*: SXid \((?P<where>[^)]*)\): (?P<sxid>[0-9]{1,7})(?:[,\s]\s*(?P<said>.*))?$", re.ASCII | re.DOTALL
+)
+# The domain has four digits, more for VMD and some hypervisors; an Xid prints no function.
+_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?\b")
+_BUS_AND_DEVICE = re.compile(r"^00[0-9a-fA-F]{2}:[0-9a-fA-F]{2}$")  # all that drivers of 2006 to 2010 print
+
+
+class NvidiaLines:
+    """Reads one line at a time; remembers only what a later line of the same event leans on."""
+
+    # Case matters: network chips print an "XID 541" of their own.
+    needles = ("NVRM: ", "SXid (", "global fatal error")
+
+    def __init__(self, xids: Mapping[int, XidRule]) -> None:
+        self.uuids: dict[PciAddress, str] = {}
+        self._xids = xids
+        self._line_number = 0  # of NVRM lines: other speakers may come in between
+        self._announced: tuple[int, PciAddress] | None = None  # (line number, address) of the last "The NVIDIA GPU ..."
+        self._exceptions: dict[PciAddress | None, int] = {}  # Xid 13 still being told: usec of its head
+
+    def read(self, line: KernelMessage) -> KernelEvent | None:
+        """The event of a line; None for what is no event, or belongs to one that has been given out."""
+        text = line.text
+        if text.startswith("nvidia-nvswitch"):
+            return _sxid(line)
+        if text.startswith("nvidia-uvm: "):
+            return _by_phrase(line)  # the UVM module speaks for itself where RM does not speak for it
+        if not text.startswith("NVRM: "):
+            return None  # somebody's words about the driver inside a line of another speaker
+        self._line_number += 1
+        if text.startswith("NVRM: Xid"):
+            return self._xid(line)
+        if text.startswith("NVRM: The NVIDIA GPU ") and (announced := _address_in(text)):
+            self._announced = (self._line_number, announced)
+        if "fallen off the bus" in text:
+            return self._bus_loss(line)
+        if match := _UUID.match(text):
+            if gpu := _address(match["where"]):
+                self.uuids[gpu] = match["uuid"]
+            return None
+        return _by_phrase(line)
+
+    def _xid(self, line: KernelMessage) -> KernelEvent | None:
+        match = _XID.match(line.text)
+        if not match:
+            # With the driver's bracket it is a damaged record; without, somebody else's sentence about one.
+            damaged = line.text.startswith("NVRM: Xid (")
+            return KernelEvent(line.seq, line.usec, "xid", Severity.WARNING if damaged else Severity.INFO, line.text)
+        number, pci = int(match["xid"]), _address(match["where"] or "")
+        pid, process, said = _who(match["body"] or "")
+        if number == 13 and self._continues_exception(line.usec, pci, said):
+            return None
+        rule = self._xids.get(number) or XidRule(number, "", XidClass.INFORMATIONAL, Severity.WARNING)
+        recovery = _recovery(said) if number == 154 else None
+        cause = _CAUSED_BY.search(said)
+        return KernelEvent(
+            line.seq,
+            line.usec,
+            "xid",
+            recovery.severity if recovery else rule.severity_of(said),
+            line.text,
+            xid=number,
+            pci=pci,
+            pid=pid,
+            process=process,
+            recovery=recovery.words if recovery else None,
+            caused_by=int(cause[1]) if cause else None,
+            bus_lost=rule.bus_lost,
+            driver_fatal=recovery.driver_fatal if recovery else rule.driver_fatal,
+        )
+
+    def _continues_exception(self, usec: int, pci: PciAddress | None, said: str) -> bool:
+        """Whether an Xid 13 goes on telling an exception that has had its event.
+
+        The driver prints one exception as a head (`Graphics SM Warp Exception on ...`), its registers (`Graphics Exception:
+        ESR ...`) and last the channel with the process (`pid=..., Graphics Exception: channel ...`): three records within
+        3 ms on an H200 with driver 580. The event goes out at the head; whom it hit comes too late for it.
+        """
+        self._exceptions = {gpu: head for gpu, head in self._exceptions.items() if 0 <= usec - head <= EXCEPTION_USEC}
+        further = said.startswith("Graphics Exception:")
+        continues = further and pci in self._exceptions
+        if further and not said.startswith("Graphics Exception: ESR"):
+            self._exceptions.pop(pci, None)  # the last record: the next one begins another exception
+        elif not continues:
+            self._exceptions[pci] = usec
+        return continues
+
+    def _bus_loss(self, line: KernelMessage) -> KernelEvent:
+        """A loss without a number. Of a running GPU it means what Xid 79 means; at probe time no driver held the GPU yet.
+
+        NVRM: GPU at 0000:2b:00.0 has fallen off the bus.
+
+        NVRM: The NVIDIA GPU 0000:b3:00.0
+        NVRM: (PCI ID: 10de:26b5) installed in this system has
+        NVRM: fallen off the bus and is not responding to commands.
+        """
+        pci = _address_in(line.text)
+        if pci is None and self._announced:
+            number, announced = self._announced
+            pci = announced if self._line_number - number <= ANNOUNCED_LINES else None
+        at_probe = "not responding" in line.text
+        rule = self._xids.get(79)
+        fatal = rule is not None and rule.driver_fatal and not at_probe
+        return KernelEvent(line.seq, line.usec, "xid", Severity.CRITICAL, line.text, pci=pci, bus_lost=True, driver_fatal=fatal)
+
+
+def _address(text: str) -> PciAddress | None:
+    """Of `PCI:0000:3b:00`, `0000:3b:00.0`, `PCI:0000:17:00 GPU-I:02 GPU-CI:00` or `0001:00`; None when it is none of them."""
+    words = text.removeprefix("PCI:").split()
+    if not words:
+        return None
+    try:
+        return PciAddress.parse(words[0].removeprefix("00") if _BUS_AND_DEVICE.match(words[0]) else words[0])
+    except ValueError:
+        return None
+
+
+def _address_in(text: str) -> PciAddress | None:
+    match = _ADDRESS.search(text)
+    return _address(match[0]) if match else None
+
+
+def _who(body: str) -> tuple[int | None, str | None, str]:
+    """(pid, process, the rest). Pid 0, `'<unknown>'` and `'N/A'` are nobody."""
+    match = _WHO.match(body)
+    if not match:
+        return None, None, body
+    name = (match["name"] or "").strip()
+    return int(match["pid"] or 0) or None, None if name in ("", "<unknown>") else name, match["said"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recovery:
+    words: str
+    severity: Severity
+    driver_fatal: bool
+
+
+# 0 none, 1 GPU reset, 3 drain P2P, 4 drain and reset, 5 recover IMEX domain. 2 is the node reboot; what the driver will think of
+# next is not known to be less.
+_RECOVERY_SEVERITY = {0: Severity.INFO, 1: Severity.ERROR, 3: Severity.ERROR, 4: Severity.ERROR, 5: Severity.ERROR}
+
+
+def _recovery(said: str) -> _Recovery | None:
+    """What Xid 154 now asks for; None when the line breaks off before that."""
+    match = _RECOVERY.search(said)
+    if not match:
+        return None
+    severity = _RECOVERY_SEVERITY.get(int(match["action"], 16), Severity.CRITICAL)
+    if "reboot" in match["words"].lower():
+        severity = Severity.CRITICAL
+    return _Recovery(match["words"], severity, driver_fatal=severity is Severity.CRITICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrase:
+    words: tuple[str, ...]  # all of them, lower case, in the line
+    kind: str
+    severity: Severity
+    driver_fatal: bool = False
+
+
+# The first that fits. A failed message to GSP is an error only: mostly the GPU behind it is gone (status 0x0f), not its firmware.
+# Tables and notes that the driver prints about GSP after another event ("RPC history", "RPC buffer contains") are no events.
+_PHRASES = (
+    _Phrase(("uvm", "global fatal error"), "uvm_fatal", Severity.CRITICAL, driver_fatal=True),
+    _Phrase(("cannot initialize gsp firmware rm",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("rminitadapter failed",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("rm_init_adapter failed",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("probe routine failed for",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("bar0 is 0m @ 0x0",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("nvidia_frontend_open", "failed, error"), "nvrm_init_fail", Severity.ERROR),
+    _Phrase(("heartbeat timed out",), "gsp", Severity.CRITICAL),
+    _Phrase(("gsp-crashcat report",), "gsp", Severity.CRITICAL),
+    _Phrase(("signal from gsp", "has halted"), "gsp", Severity.CRITICAL),
+    _Phrase(("_kgspbootgsprm", "cannot proceed"), "gsp", Severity.CRITICAL),
+    _Phrase(("gsp timeout",), "gsp", Severity.CRITICAL),
+    _Phrase(("timeout", "waiting for rpc", "gsp"), "gsp", Severity.CRITICAL),
+    _Phrase(("rate limiting gsp rpc error prints",), "gsp", Severity.ERROR),
+    _Phrase(("rpcsendmessage failed",), "gsp", Severity.ERROR),
+    _Phrase(("rpcrecvpoll", "timedout"), "gsp", Severity.ERROR),
+    _Phrase(("rpc timeouts",), "gsp", Severity.ERROR),
+    _Phrase(("gsprmalloc failed",), "gsp", Severity.ERROR),
+)
+
+
+def _by_phrase(line: KernelMessage) -> KernelEvent | None:
+    text = line.text.lower()
+    for phrase in _PHRASES:
+        if all(map(text.__contains__, phrase.words)):
+            pci = _address_in(line.text)
+            return KernelEvent(line.seq, line.usec, phrase.kind, phrase.severity, line.text, pci=pci, driver_fatal=phrase.driver_fatal)
+    return None
+
+
+_SXID_THERMAL = {10005: Severity.INFO, 10006: Severity.CRITICAL}  # cool again, shut down: these lines hold neither word
+
+
+def _sxid(line: KernelMessage) -> KernelEvent | None:
+    """Address and function are the switch's. Fatal or not is a word of the line, not a property of the number."""
+    match = _SXID.match(line.text)
+    if not match:
+        return KernelEvent(line.seq, line.usec, "sxid", Severity.INFO, line.text) if "SXid (" in line.text else None
+    number, said = int(match["sxid"]), match["said"] or ""
+    if said.startswith(("Severity ", "Data {")):
+        return None  # second to fourth record of one event
+    severity = Severity.CRITICAL if said.startswith("Fatal") else _SXID_THERMAL.get(number, Severity.WARNING)
+    return KernelEvent(line.seq, line.usec, "sxid", severity, line.text, xid=number, pci=_address(match["where"]))

@@ -1,0 +1,128 @@
+"""What goes into the watch and what comes out of it.
+
+Law: immutable values, no behaviour. An output appears in the order in which it has to be written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xidwatch.core.model import Action, Condition, Incident, KernelEvent, Missing, Moment, Readings, Sample, Subject, Transition
+
+ConditionKey = tuple[Subject, str]
+
+# ------------------------------------------------------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """At start: what an earlier run left on record. Its edges have been acted on and do not fire again."""
+
+    conditions: Mapping[ConditionKey, Condition]
+    incident: Incident | None
+    next_id: int
+    expected: Readings
+    dumps: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTaken:
+    """A tick is complete; readings that did not come are in it as Missing."""
+
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The answer to an immediate look at the first dwords."""
+
+    at: Moment
+    readings: Readings
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRead:
+    """Kernel records, in order. `history`: read before, by this run's predecessor."""
+
+    events: tuple[tuple[Moment, KernelEvent], ...]
+    last_seq: int | None
+    at: Moment
+    lost: int = 0
+    history: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLogUnreadable:
+    """There is no kernel log to follow."""
+
+    why: Missing
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRenewed:
+    """The NVIDIA module was loaded anew, or an operator allows the driver to be asked again."""
+
+    at: Moment
+    why: str
+
+
+Input = Restored | SampleTaken | Looked | KernelRead | KernelLogUnreadable | DriverRenewed
+
+
+# ------------------------------------------------------------------------------------------------------------ outputs
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """An event to be written down."""
+
+    id: str
+    at: Moment
+    event: KernelEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """So many records of a source were never seen, or seen and not written one by one."""
+
+    id: str
+    at: Moment
+    source: str
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An incident begins."""
+
+    id: str
+    at: Moment
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """It is over."""
+
+    id: str
+    at: Moment
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The sample, completed with what the kernel log says."""
+
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """The provisional baseline has grown."""
+
+    at: Moment
+    expected: Readings
+
+
+Output = Transition | Action | KernelRecord | Gap | Opened | Closed | Row | Learnt

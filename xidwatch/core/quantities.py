@@ -1,0 +1,156 @@
+"""Every quantity a probe may report: the one list of names, meanings and sources.
+
+Law: a table and its lookups. The unit is in the name. A probe reports nothing that is not here (a test checks it);
+CSV headers, metric help and the documentation are made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xidwatch.core.model import Missing, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One kind of fact. `hex_digits` > 0: printed as that many hexadecimal digits. `fact`: inventory, not a column."""
+
+    name: str
+    meaning: str
+    source: str
+    hex_digits: int = 0
+    fact: bool = False
+
+
+_NVML = "NVML through nvidia-ml-py: "
+_SYSFS = "sysfs PCI device folder: "
+
+TABLE: tuple[Quantity, ...] = (
+    # --- gpu, from the NVIDIA driver
+    Quantity("nvml_status", "NVML's answer for this GPU: 0 answered, 15 lost, 16 reset required", _NVML + "error codes"),
+    Quantity("power_mean_watts", "mean draw since the last tick, from the energy counter", _NVML + "GetTotalEnergyConsumption"),
+    Quantity("power_average_watts", "draw averaged by the driver over 1 s", _NVML + "GetPowerUsage"),
+    Quantity("power_instant_watts", "latest sensor reading, renewed about every 100 ms", _NVML + "field 186"),
+    Quantity("power_peak_watts", "highest entry of the driver's 20 ms sample buffer since the last tick", _NVML + "GetSamples TOTAL_POWER"),
+    Quantity(
+        "power_samples",
+        "how many buffer entries the peak is taken from (50 a second when nothing is missed)",
+        _NVML + "GetSamples TOTAL_POWER",
+    ),
+    Quantity("power_limit_watts", "enforced power limit: the lowest of all limiters", _NVML + "GetEnforcedPowerLimit"),
+    Quantity("temperature_celsius", "GPU core", _NVML + "GetTemperature"),
+    Quantity("temperature_memory_celsius", "memory, where the board reports it (HBM)", _NVML + "field 82"),
+    Quantity("clock_sm_mhz", "streaming multiprocessor clock", _NVML + "GetClockInfo SM"),
+    Quantity("clock_memory_mhz", "memory clock", _NVML + "GetClockInfo MEM"),
+    Quantity("utilisation_ratio", "share of the sampling period with a kernel running, 0 to 1", _NVML + "GetUtilizationRates"),
+    Quantity("memory_used_bytes", "device memory in use", _NVML + "GetMemoryInfo"),
+    Quantity(
+        "clock_event_reasons",
+        "why clocks are held back, as NVML's bit mask at this instant",
+        _NVML + "GetCurrentClocksEventReasons",
+        hex_digits=4,
+    ),
+    Quantity("performance_state", "P-state, 0 (fastest) to 15", _NVML + "GetPerformanceState"),
+    Quantity("nvml_link_generation", "PCIe generation now; idle GPUs drop to 1 and that is no fault", _NVML + "GetCurrPcieLinkGeneration"),
+    Quantity("nvml_link_width", "PCIe lanes now, as the GPU sees them", _NVML + "GetCurrPcieLinkWidth"),
+    Quantity("pcie_replays", "link-level replays since the driver loaded; only a rate says anything", _NVML + "GetPcieReplayCounter"),
+    Quantity(
+        "recovery_action",
+        "what the driver asks for: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset",
+        _NVML + "field 230",
+    ),
+    # --- port, gpu, nvme: configuration space and link
+    Quantity(
+        "config_dword0",
+        "vendor and device id as the hardware answers; ffffffff = nobody answered",
+        _SYSFS + "config, first dword",
+        hex_digits=8,
+    ),
+    Quantity(
+        "command", "PCI command register; loses its enable bits when the device lost power", _SYSFS + "config, offset 04", hex_digits=4
+    ),
+    Quantity("primary_bus", "bridge: bus above", _SYSFS + "config, offset 18", hex_digits=2),
+    Quantity("secondary_bus", "bridge: bus below; 0 after the bridge lost power", _SYSFS + "config, offset 19", hex_digits=2),
+    Quantity("subordinate_bus", "bridge: highest bus below", _SYSFS + "config, offset 1a", hex_digits=2),
+    Quantity("link_gts", "link speed now, GT/s per lane; idle GPUs drop to 2.5 and that is no fault", _SYSFS + "current_link_speed"),
+    Quantity("link_width", "lanes now; 63 is what a dead device reads as", _SYSFS + "current_link_width"),
+    Quantity("aer_correctable", "correctable errors this device detected since it was enumerated", _SYSFS + "aer_dev_correctable, TOTAL"),
+    Quantity("aer_nonfatal", "non-fatal errors this device detected", _SYSFS + "aer_dev_nonfatal, TOTAL"),
+    Quantity("aer_fatal", "fatal errors this device detected", _SYSFS + "aer_dev_fatal, TOTAL"),
+    Quantity("aer_root_correctable", "root port: correctable error messages received from below", _SYSFS + "aer_rootport_total_err_cor"),
+    Quantity("aer_root_nonfatal", "root port: non-fatal error messages received from below", _SYSFS + "aer_rootport_total_err_nonfatal"),
+    Quantity("aer_root_fatal", "root port: fatal error messages received from below", _SYSFS + "aer_rootport_total_err_fatal"),
+    Quantity("driver", "kernel driver bound, empty when none", _SYSFS + "driver link", fact=True),
+    # --- host
+    Quantity("load_1m", "load average over a minute", "/proc/loadavg"),
+    Quantity("cpu_busy_ratio", "share of all CPUs busy since the last tick, 0 to 1", "psutil.cpu_times"),
+    Quantity("memory_available_bytes", "memory a program could still get without swapping", "psutil.virtual_memory"),
+    Quantity("swap_used_bytes", "swap in use", "psutil.swap_memory"),
+    Quantity("pressure_cpu_ratio", "share of the last 10 s in which some task waited for a CPU", "/proc/pressure/cpu, some avg10"),
+    Quantity("pressure_memory_ratio", "share of the last 10 s in which some task waited for memory", "/proc/pressure/memory, some avg10"),
+    Quantity("pressure_io_ratio", "share of the last 10 s in which some task waited for storage", "/proc/pressure/io, some avg10"),
+    Quantity("tasks_blocked", "tasks in uninterruptible sleep at this instant", "/proc/stat, procs_blocked"),
+    Quantity("uptime_seconds", "time since boot", "/proc/uptime"),
+    # --- kernel log, counted by the watch itself
+    Quantity("xid_lines_45s", "Xid records of kernel origin in the last 45 s", "/dev/kmsg"),
+    Quantity("xid_lines_since_last_tick", "Xid records of kernel origin since the last tick", "/dev/kmsg"),
+    Quantity("last_seq", "sequence number of the last kernel record read", "/dev/kmsg"),
+    Quantity("gap_records", "kernel records lost since the last tick because the ring overran", "/dev/kmsg, sequence numbers"),
+    Quantity("driver_fatal_lines", "driver-fatal records naming this device in this boot, since it was last released", "/dev/kmsg"),
+    Quantity("bus_lost_lines", "records saying this device left the bus in this boot, since it was last released", "/dev/kmsg"),
+    # --- probe: the watcher watched
+    Quantity("success", "1 when the last request was answered in full, else 0", "worker protocol"),
+    Quantity("took_ms", "how long the last answer took", "worker protocol"),
+    Quantity("age_seconds", "time since the last full answer", "worker protocol"),
+    Quantity(
+        "stuck_seconds", "how long the oldest unanswered request has been waiting past its deadline, 0 when none is", "worker protocol"
+    ),
+    # --- inventory facts
+    Quantity(
+        "chain",
+        "device.function of every bridge from the root port down, then its own: the same card after renumbering",
+        _SYSFS + "real path",
+        fact=True,
+    ),
+    Quantity("parent", "address of the bridge above, empty on a root bus", _SYSFS + "real path", fact=True),
+    Quantity("vendor", "vendor id as the kernel cached it", _SYSFS + "vendor", hex_digits=4, fact=True),
+    Quantity("device", "device id as the kernel cached it", _SYSFS + "device", hex_digits=4, fact=True),
+    Quantity("subsystem", "subsystem vendor:device as the kernel cached it", _SYSFS + "subsystem_vendor, subsystem_device", fact=True),
+    Quantity("class", "PCI class code", _SYSFS + "class", hex_digits=6, fact=True),
+    Quantity(
+        "port_type",
+        "root, upstream, downstream or bridge, by position in the tree and config space",
+        _SYSFS + "config, PCIe capability",
+        fact=True,
+    ),
+    Quantity("max_link_gts", "fastest the link can go, read while healthy", _SYSFS + "max_link_speed", fact=True),
+    Quantity("max_link_width", "widest the link can be, read while healthy", _SYSFS + "max_link_width", fact=True),
+    Quantity("slot", "physical slot name, where the firmware names one", "/sys/bus/pci/slots/*/address", fact=True),
+    Quantity("numa_node", "-1 when the firmware does not say", _SYSFS + "numa_node", fact=True),
+    Quantity(
+        "aer", "1 when the kernel keeps AER counters for it (says nothing about who owns AER)", _SYSFS + "aer_dev_correctable", fact=True
+    ),
+    Quantity("uuid", "GPU UUID", _NVML + "GetUUID", fact=True),
+    Quantity("serial", "board serial, where the board has one", _NVML + "GetSerial", fact=True),
+    Quantity("name", "product name", _NVML + "GetName", fact=True),
+    Quantity("vbios", "VBIOS version", _NVML + "GetVbiosVersion", fact=True),
+    Quantity("nvml_index", "NVML index now; moves when a GPU is missing", _NVML + "handle order", fact=True),
+    Quantity("power_limit_default_watts", "factory power limit", _NVML + "GetPowerManagementDefaultLimit", fact=True),
+    Quantity("version", "driver version", _NVML + "SystemGetDriverVersion", fact=True),
+    Quantity("hwmon_chips", "sensor chips the kernel has registered", "/sys/class/hwmon", fact=True),
+    Quantity("functions_elsewhere", "PCI functions of other kinds, not read", _SYSFS + "class", fact=True),
+)
+
+BY_NAME: dict[str, Quantity] = {quantity.name: quantity for quantity in TABLE}
+
+
+def text(name: str, value: Value) -> str:
+    """A value as records and messages print it; empty for a missing one."""
+    if isinstance(value, Missing):
+        return ""
+    quantity = BY_NAME.get(name)
+    if quantity and quantity.hex_digits and isinstance(value, int):
+        return f"{value:0{quantity.hex_digits}x}"
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
+    return str(value)

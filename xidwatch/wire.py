@@ -1,0 +1,110 @@
+"""The worker protocol: one JSON object a line, a request out, any number of readings back, closed by `done`.
+
+    -> {"ask": 412, "what": "sample", "deadline_ms": 4000, "skip": ["0000:0f:00.0"]}
+    <- {"ask": 412, "at": "gpu:0000:11:00.0"}
+    <- {"ask": 412, "reading": {"subject": "gpu:0000:11:00.0", "quantity": "power_mean_watts", "value": 231.4}}
+    <- {"ask": 412, "reading": {"subject": "gpu:0000:12:00.0", "quantity": "temperature_celsius", "missing": "DEVICE_LOST"}}
+    <- {"ask": 412, "done": true, "took_ms": 17}
+    <- {"ask": 413, "failed": {"type": "NVMLError_DriverNotLoaded", "text": "..."}}
+
+`at` says what the worker is about to touch, so that a replacement can leave it out if this one never comes back.
+End of input means: finish and exit. A line over `MAX_LINE` bytes or that is not such an object breaks the protocol.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from xidwatch.core.model import Missing, Reading, Subject, Value
+
+MAX_LINE = 64 * 1024  # bytes
+
+
+class ProbeProtocolError(Exception):
+    """A worker sent something that is no line of the protocol."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the daemon asks. `deadline_ms` is relative to the receipt: the worker's own reason to stop early."""
+
+    ask: int
+    what: str  # sample, look or inventory
+    deadline_ms: int
+    skip: tuple[str, ...] = ()  # subjects not to touch
+
+
+class WireReading(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reading on the wire: either `value` or `missing`."""
+
+    subject: str
+    quantity: str
+    value: int | float | str | None = None
+    missing: Missing | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The probe as a whole could not answer."""
+
+    type: str
+    text: str
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line back. Exactly one of `at`, `reading`, `done`, `failed` is set."""
+
+    ask: int
+    at: str | None = None
+    reading: WireReading | None = None
+    done: bool = False
+    took_ms: int = 0
+    failed: Failure | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_requests = msgspec.json.Decoder(Request)
+_replies = msgspec.json.Decoder(Reply)
+
+
+def encode(message: Request | Reply) -> bytes:
+    """One line, with its newline."""
+    return _encoder.encode(message) + b"\n"
+
+
+def encode_reading(ask: int, subject: Subject, quantity: str, value: Value) -> bytes:
+    """The line for one reading. A number that is none (not a number, infinite) has no place in JSON: it is MALFORMED."""
+    if isinstance(value, float) and not math.isfinite(value):
+        value = Missing.MALFORMED
+    if isinstance(value, Missing):
+        wire = WireReading(str(subject), quantity, missing=value)
+    else:
+        wire = WireReading(str(subject), quantity, value=value)
+    return encode(Reply(ask=ask, reading=wire))
+
+
+def decode_request(line: bytes) -> Request:
+    """Raises ProbeProtocolError."""
+    try:
+        return _requests.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProbeProtocolError(f"not a request: {line[:120]!r}: {error}") from error
+
+
+def decode_reply(line: bytes) -> Reply:
+    """Raises ProbeProtocolError."""
+    try:
+        return _replies.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProbeProtocolError(f"not a reply: {line[:120]!r}: {error}") from error
+
+
+def to_reading(wire: WireReading) -> Reading:
+    """Raises ProbeProtocolError for a reading with neither value nor reason, or without a subject."""
+    value: Value | None = wire.missing if wire.missing is not None else wire.value
+    if value is None:
+        raise ProbeProtocolError(f"reading without value or reason: {wire.subject} {wire.quantity}")
+    try:
+        return Reading(Subject.parse(wire.subject), wire.quantity, value)
+    except ValueError as error:
+        raise ProbeProtocolError(str(error)) from error

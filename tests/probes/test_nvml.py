@@ -1,0 +1,767 @@
+"""The NVML probe over a fake library: what is asked, what is believed, and what one lost GPU may cost the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import pynvml
+import pytest
+
+from tests.fakes.nvml import DEVICE_FUNCTIONS, FakeField, FakeGpu, FakeNvml
+from xidwatch.core.model import Missing, Subject, Value
+from xidwatch.core.quantities import BY_NAME
+from xidwatch.probes import nvml_table
+from xidwatch.probes.base import Ask, ProbeFailed
+from xidwatch.probes.nvml import DRAIN_SECONDS, UNNAMED_RETRY_SECONDS, NvmlProbe, create
+from xidwatch.probes.nvml_table import CALLS, FACTS, FIELDS, INVENTORIED, PEAK, SAMPLED, Code, EnergyMark, Peak, mean_watts, number_in
+
+EPOCH = 1_796_057_856.0  # seconds, when the fake clocks start
+GPUS = [f"gpu:0000:{bus}:00.0" for bus in ("11", "12", "13", "14")]
+ALL = {*SAMPLED, *PEAK, "nvml_status"}
+LOSSES = pytest.mark.parametrize("code", [Code.GPU_IS_LOST, Code.RESET_REQUIRED])
+
+
+class Heard:
+    """An Emit that keeps everything, in order."""
+
+    def __init__(self) -> None:
+        self.touched: list[str] = []
+        self.facts: dict[str, dict[str, Value]] = {}
+        self.order: list[str] = []  # subjects touched and quantities told
+
+    def at(self, subject: Subject) -> None:
+        self.touched.append(str(subject))
+        self.order.append(str(subject))
+
+    def reading(self, subject: Subject, quantity: str, value: Value) -> None:
+        of_subject = self.facts.setdefault(str(subject), {})
+        assert quantity not in of_subject, f"{subject} {quantity} reported twice"
+        of_subject[quantity] = value
+        self.order.append(quantity)
+
+    def missing(self, subject: str) -> dict[str, Missing]:
+        """What was not there and why, but for the mean power of a first sample and a buffer nobody filled."""
+        empty = {"power_mean_watts": Missing.NOT_ASKED, "power_peak_watts": Missing.ABSENT}
+        return {name: value for name, value in self.facts[subject].items() if isinstance(value, Missing) and value is not empty.get(name)}
+
+
+@dataclass
+class Rig:
+    """The probe on a fake library, with clocks that move when told to."""
+
+    library: FakeNvml
+    mono: float = 1000.0
+    wall: float = EPOCH
+
+    def __post_init__(self) -> None:
+        self.probe = NvmlProbe(self.library, monotonic=lambda: self.mono, wall=lambda: self.wall)
+
+    @property
+    def gpus(self) -> list[FakeGpu]:
+        return self.library.gpus
+
+    def ask(self, what: str = "sample", *, skip: frozenset[str] = frozenset(), deadline: float = inf) -> Heard:
+        heard = Heard()
+        getattr(self.probe, what)(Ask(deadline=deadline, skip=skip), heard)
+        return heard
+
+    def fails(self, what: str = "sample") -> ProbeFailed:
+        with pytest.raises(ProbeFailed) as caught:
+            self.ask(what)
+        return caught.value
+
+    def later(self, seconds: float) -> None:
+        self.mono += seconds
+        self.wall += seconds
+
+    def draw(self, gpu: FakeGpu, *milliwatts: int) -> None:
+        """The driver adds one entry every 20 ms to the sample buffer; the last is stamped now."""
+        now_us = int(self.wall * 1e6)
+        stamps = range(now_us - 20_000 * (len(milliwatts) - 1), now_us + 1, 20_000)
+        gpu.buffer += zip(stamps, milliwatts, strict=True)
+
+    def calls_after(self, what: str = "sample") -> list[str]:
+        """The functions that one more request calls."""
+        before = len(self.library.calls)
+        self.ask(what)
+        return [name for name, _ in self.library.calls[before:]]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(FakeNvml.with_gpus(4))
+
+
+@pytest.fixture
+def one() -> Rig:
+    return Rig(FakeNvml.with_gpus(1))
+
+
+# --- a healthy host
+
+
+def test_every_quantity_of_a_healthy_gpu_is_read_in_its_unit(one: Rig) -> None:
+    """Milliwatts become watts, per cent a ratio; the mask, the state and the counters stay as they are."""
+    one.ask()
+    one.later(30)
+    one.gpus[0].energy_millijoules += 30 * 231_400
+    one.draw(one.gpus[0], 240_000, 402_700, 250_000)
+    assert one.ask().facts == {
+        GPUS[0]: {
+            "nvml_status": 0,
+            "power_mean_watts": pytest.approx(231.4),
+            "power_average_watts": 250.0,
+            "power_instant_watts": 251.0,
+            "power_peak_watts": 402.7,
+            "power_samples": 3,
+            "power_limit_watts": 350.0,
+            "temperature_celsius": 61,
+            "temperature_memory_celsius": 37,
+            "clock_sm_mhz": 1980,
+            "clock_memory_mhz": 3201,
+            "utilisation_ratio": 0.97,
+            "memory_used_bytes": 644_939_776,
+            "clock_event_reasons": 4,
+            "performance_state": 0,
+            "nvml_link_generation": 5,
+            "nvml_link_width": 16,
+            "pcie_replays": 3,
+            "recovery_action": 0,
+        }
+    }
+
+
+def test_inventory_tells_who_is_there(rig: Rig) -> None:
+    """Identity, index and factory limit of each GPU, and the version of the driver."""
+    facts = rig.ask("inventory").facts
+    assert facts["driver:nvidia"] == {"version": "580.159.04"}
+    assert facts[GPUS[2]] == {
+        "nvml_index": 2,
+        "uuid": "GPU-00000000-0000-0000-0000-000000000003",
+        "serial": "0000000000003",
+        "name": "NVIDIA Fake",
+        "vbios": "96.00.A5.00.1A",
+        "power_limit_default_watts": 400.0,
+    }
+
+
+@pytest.mark.parametrize("what", ["sample", "inventory"])
+def test_only_quantities_of_the_table_are_emitted(rig: Rig, what: str) -> None:
+    """Whatever the probe reports has a name, a meaning and a source in the one table."""
+    emitted = {quantity for of_subject in rig.ask(what).facts.values() for quantity in of_subject}
+    assert emitted
+    assert emitted <= set(BY_NAME)
+
+
+def test_each_gpu_is_announced_before_it_is_touched(rig: Rig) -> None:
+    """First the driver, then GPU after GPU, so that a call that never returns has a name."""
+    assert rig.ask().touched == ["driver:nvidia", *GPUS]
+
+
+def test_gpus_are_looked_up_by_pci_address_and_by_nothing_that_fails_with_a_neighbour(rig: Rig) -> None:
+    """Index once, PCI address at every tick, UUID and serial never: those fail when any GPU of the host is lost."""
+    for _ in range(3):
+        rig.ask()
+    lookups = {name for name, _ in rig.library.calls if "GetHandleBy" in name}
+    assert lookups == {"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByPciBusId"}
+    assert rig.library.count("nvmlDeviceGetHandleByIndex") == 4
+    assert rig.library.count("nvmlDeviceGetHandleByPciBusId") == 12
+
+
+def test_a_look_hands_over_the_peaks_in_memory_and_asks_the_driver_nothing(rig: Rig) -> None:
+    """It comes when a GPU has just been lost: the last peaks before that are what a tripped supply is told by."""
+    rig.ask()
+    rig.later(2.0)
+    rig.draw(rig.gpus[0], 402_700)
+    rig.probe.between()
+    before = list(rig.library.calls)
+    assert rig.ask("look").facts[GPUS[0]] == {"power_peak_watts": 402.7, "power_samples": 1}
+    assert rig.library.calls == before
+
+
+def test_calls_that_block_are_not_made(rig: Rig) -> None:
+    """The throughput counters take 20 ms a call."""
+    rig.ask()
+    rig.ask("inventory")
+    assert not [name for name, _ in rig.library.calls if "Throughput" in name]
+
+
+def test_fields_are_asked_in_one_call(one: Rig) -> None:
+    """Three numbers, one trip into the driver."""
+    assert one.calls_after().count("nvmlDeviceGetFieldValues") == 1
+
+
+def test_nothing_is_loaded_before_the_first_request(one: Rig) -> None:
+    """Making the probe, draining and looking do not open the driver."""
+    one.probe.between()
+    assert not one.ask("look").order
+    one.probe.close()
+    assert not one.library.calls
+    assert isinstance(create({}), NvmlProbe)
+
+
+def test_close_lets_go_of_the_driver_once_and_tolerates_its_absence(one: Rig) -> None:
+    """An open session pins the kernel module; shutting down a driver that is gone is no trouble."""
+    one.ask()
+    one.library.driver_error = Code.DRIVER_NOT_LOADED
+    one.probe.close()
+    one.probe.close()
+    assert one.library.count("nvmlShutdown") == 1
+
+
+# --- power over time
+
+
+def test_the_first_mean_is_not_asked_and_a_counter_that_starts_anew_is_no_negative_draw(one: Rig) -> None:
+    """The mean needs two readings of the same counter: after a reload of the module it begins again."""
+    assert one.ask().facts[GPUS[0]]["power_mean_watts"] is Missing.NOT_ASKED
+    one.later(30)
+    one.gpus[0].energy_millijoules = 17
+    assert one.ask().facts[GPUS[0]]["power_mean_watts"] is Missing.NOT_ASKED
+    one.later(30)
+    one.gpus[0].energy_millijoules += 3_000_000
+    assert one.ask().facts[GPUS[0]]["power_mean_watts"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "watts"),
+    [
+        (None, EnergyMark(10, 500), Missing.NOT_ASKED),
+        (EnergyMark(10, 500), EnergyMark(10.2, 90_500), Missing.NOT_ASKED),
+        (EnergyMark(10, 500), EnergyMark(12, 499), Missing.NOT_ASKED),
+        (EnergyMark(10, 500), EnergyMark(12, 500), 0.0),
+        (EnergyMark(10, 500), EnergyMark(12, 200_500), 100.0),
+    ],
+)
+def test_a_mean_is_claimed_only_over_a_time_that_bears_it(before: EnergyMark | None, after: EnergyMark, watts: Value) -> None:
+    """No first mark, too short a time or a smaller counter: not asked; an unchanged counter is a true 0."""
+    assert mean_watts(before, after) == watts
+
+
+def test_a_mean_does_not_reach_across_a_loss(one: Rig) -> None:
+    """A GPU that was reset in between may have begun its counter anew and passed the old value."""
+    one.ask()
+    one.gpus[0].lost = Code.GPU_IS_LOST
+    one.later(30)
+    one.ask()
+    one.gpus[0].lost = 0
+    one.gpus[0].energy_millijoules += 1_000_000
+    one.later(30)
+    assert one.ask().facts[GPUS[0]]["power_mean_watts"] is Missing.NOT_ASKED
+
+
+def test_a_burst_between_two_ticks_is_the_peak_though_no_average_shows_it(one: Rig) -> None:
+    """Drained every two seconds, the buffer holds what the tick itself comes too late for."""
+    gpu = one.gpus[0]
+    one.ask()
+    for milliwatts in (931_000, 130_000, 128_000):
+        one.later(DRAIN_SECONDS)
+        gpu.buffer.clear()  # the driver's ring forgets
+        one.draw(gpu, 127_000, milliwatts, 126_000)
+        one.probe.between()
+    facts = one.ask().facts[GPUS[0]]
+    assert facts["power_peak_watts"] == 931.0
+    assert facts["power_samples"] == 9
+    assert facts["power_average_watts"] == 250.0
+
+
+def test_an_entry_is_counted_once_and_a_peak_told_once(one: Rig) -> None:
+    """The buffer gives the last 2.4 s each time; only what is newer than the last drain counts."""
+    one.draw(one.gpus[0], 300_000, 900_000)
+    first, second = one.ask().facts[GPUS[0]], one.ask().facts[GPUS[0]]
+    assert (first["power_peak_watts"], first["power_samples"]) == (900.0, 2)
+    assert (second["power_peak_watts"], second["power_samples"]) == (Missing.ABSENT, 0)
+
+
+def test_what_was_drained_is_told_before_anything_is_touched(rig: Rig) -> None:
+    """If the first call of a tick never returns, the last seconds before it have left the process."""
+    rig.ask()
+    rig.later(2)
+    rig.draw(rig.gpus[3], 402_700)
+    rig.probe.between()
+    order = rig.ask().order
+    assert order.index("power_peak_watts") < order.index("driver:nvidia")
+
+
+def test_the_last_peak_of_a_gpu_that_is_lost_is_kept(rig: Rig) -> None:
+    """What it drew just before is evidence; from the next tick on there is nothing."""
+    rig.ask()
+    rig.later(2)
+    rig.draw(rig.gpus[1], 402_700)
+    rig.probe.between()
+    rig.gpus[1].lost = Code.GPU_IS_LOST
+    assert rig.ask().facts[GPUS[1]]["power_peak_watts"] == 402.7
+    after = rig.ask().facts[GPUS[1]]
+    assert (after["power_peak_watts"], after["power_samples"]) == (Missing.DEVICE_LOST, Missing.DEVICE_LOST)
+
+
+def test_a_buffer_the_board_does_not_have_is_unsupported_and_not_asked_again(one: Rig) -> None:
+    """GeForce boards may lack it: no peak, no count, no further call."""
+    one.gpus[0].fail("nvmlDeviceGetSamples", Code.NOT_SUPPORTED)
+    for _ in range(3):
+        facts = one.ask().facts[GPUS[0]]
+        assert (facts["power_peak_watts"], facts["power_samples"]) == (Missing.UNSUPPORTED, Missing.UNSUPPORTED)
+        one.probe.between()
+    assert one.library.count("nvmlDeviceGetSamples") == 1
+
+
+def test_a_lost_gpu_is_left_alone_between_the_ticks(rig: Rig) -> None:
+    """Once seen lost, by a drain or by a sample, it is not touched again before the next request; the others are."""
+    rig.ask()
+    rig.gpus[0].lost = Code.GPU_IS_LOST
+    for _ in range(3):
+        rig.probe.between()
+    assert rig.library.count("nvmlDeviceGetSamples", rig.gpus[0]) == 2
+    assert rig.library.count("nvmlDeviceGetSamples", rig.gpus[1]) == 4
+
+
+@pytest.mark.parametrize("code", [*Code, 777])
+def test_draining_never_raises(one: Rig, code: int) -> None:
+    """Whatever the driver answers between two ticks, the next tick is where it is told."""
+    one.ask()
+    one.library.driver_error = code
+    one.probe.between()
+
+
+def test_a_clock_set_back_does_not_blind_the_peak(one: Rig) -> None:
+    """Stamps are wall time: a host whose clock was two hours ahead at boot would see no peak for two hours."""
+    gpu = one.gpus[0]
+    one.draw(gpu, 700_000)
+    one.ask()
+    one.wall -= 7200
+    one.draw(gpu, 300_000)
+    one.ask()
+    one.later(2)
+    one.draw(gpu, 310_000, 320_000)
+    facts = one.ask().facts[GPUS[0]]
+    assert (facts["power_peak_watts"], facts["power_samples"]) == (320.0, 2)
+
+
+def test_entries_of_an_unknown_type_are_no_zero_watts() -> None:
+    """A union member that cannot be chosen leaves the peak missing."""
+    peak = Peak()
+    peak.add([(10, number_in(17, None))], now_us=20)
+    assert peak.take() == (Missing.MALFORMED, Missing.MALFORMED)
+
+
+# --- one GPU is lost
+
+
+@LOSSES
+def test_a_lost_gpu_leaves_the_others_fully_read(rig: Rig, code: int) -> None:
+    """Of four GPUs one is gone: it is lost in every reading, with the driver's code, and three miss nothing."""
+    rig.ask()
+    rig.gpus[2].lost = code
+    heard = rig.ask()
+    lost = heard.facts[GPUS[2]]
+    assert lost.pop("nvml_status") == code
+    assert set(lost) == ALL - {"nvml_status"}
+    assert set(lost.values()) == {Missing.DEVICE_LOST}
+    for name in (GPUS[0], GPUS[1], GPUS[3]):
+        assert set(heard.facts[name]) == ALL
+        assert heard.facts[name]["nvml_status"] == 0
+        assert heard.missing(name) == {}
+
+
+@pytest.mark.parametrize(
+    "function", sorted({"nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetFieldValues", *(c.function for c in CALLS)})
+)
+def test_a_gpu_lost_in_mid_sample_keeps_what_it_said_and_is_asked_no_more(rig: Rig, function: str) -> None:
+    """Whichever call finds it out: no status 0, no further call on it in this tick, the neighbours untouched."""
+    rig.ask()
+    rig.gpus[0].fail(function, Code.GPU_IS_LOST)
+    before = len(rig.library.calls)
+    heard = rig.ask()
+    of_gpu = [name for name, bus_id in rig.library.calls[before:] if bus_id == rig.gpus[0].bus_id]
+    assert of_gpu[-1] == function
+    assert heard.facts[GPUS[0]]["nvml_status"] == Code.GPU_IS_LOST
+    assert set(heard.facts[GPUS[0]]) == ALL
+    assert Missing.DEVICE_LOST in heard.facts[GPUS[0]].values()
+    assert heard.facts[GPUS[1]]["nvml_status"] == 0
+
+
+def test_a_field_that_says_lost_is_a_loss(one: Rig) -> None:
+    """The call as a whole succeeds; the verdict stands in the element."""
+    one.gpus[0].fields[82] = FakeField(code=Code.GPU_IS_LOST)
+    assert one.ask().facts[GPUS[0]]["nvml_status"] == Code.GPU_IS_LOST
+
+
+def test_a_lost_gpu_does_not_make_every_tick_an_enumeration(rig: Rig) -> None:
+    """The loss is one reason to look at the indexes again; staying lost is none, for however long."""
+    rig.ask()
+    rig.gpus[1].lost = Code.GPU_IS_LOST
+    rig.ask()
+    assert "nvmlDeviceGetHandleByIndex" in rig.calls_after()
+    rig.later(UNNAMED_RETRY_SECONDS)
+    assert "nvmlDeviceGetHandleByIndex" not in rig.calls_after()
+
+
+def test_a_gpu_that_comes_back_is_read_again_under_its_address(rig: Rig) -> None:
+    """Its index is learnt anew."""
+    rig.ask()
+    rig.gpus[1].lost = Code.RESET_REQUIRED
+    rig.ask()
+    assert rig.ask("inventory").facts[GPUS[1]]["nvml_index"] is Missing.DEVICE_LOST
+    rig.gpus[1].lost = 0
+    assert rig.ask().facts[GPUS[1]]["nvml_status"] == 0
+    assert rig.ask("inventory").facts[GPUS[1]]["nvml_index"] == 1
+
+
+def test_a_gpu_no_longer_on_the_bus_is_absent_and_shifts_no_name(rig: Rig) -> None:
+    """The count fell and indexes moved: the one that left is ABSENT, the others keep their addresses."""
+    rig.ask()
+    del rig.gpus[1]
+    heard = rig.ask()
+    assert set(heard.facts[GPUS[1]].values()) == {Missing.ABSENT}
+    assert heard.facts[GPUS[3]]["nvml_status"] == 0
+    assert rig.ask("inventory").facts[GPUS[3]]["nvml_index"] == 2
+
+
+def test_a_gpu_that_was_added_is_found(rig: Rig) -> None:
+    """A changed count is reason enough to enumerate."""
+    rig.ask()
+    rig.gpus.append(FakeGpu("00010000:3B:00.0"))
+    assert rig.ask().facts["gpu:10000:3b:00.0"]["nvml_status"] == 0
+
+
+def test_a_gpu_that_never_answered_has_no_name_and_is_tried_again_seldom(rig: Rig) -> None:
+    """Opening it makes the driver try to start it, so not at every tick; when it answers, it is known from then on."""
+    rig.gpus[3].lost = Code.GPU_IS_LOST
+    assert list(rig.ask().facts) == GPUS[:3]
+    assert "nvmlDeviceGetHandleByIndex" not in rig.calls_after()
+    rig.gpus[3].lost = 0
+    rig.later(UNNAMED_RETRY_SECONDS)
+    assert list(rig.ask().facts) == GPUS
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (Code.NO_PERMISSION, Missing.DENIED),
+        (Code.OPERATING_SYSTEM, Missing.DENIED),
+        (Code.TIMEOUT, Missing.TIMED_OUT),
+        (Code.UNKNOWN, Missing.MALFORMED),
+    ],
+)
+def test_a_lookup_that_fails_otherwise_is_no_statement_about_the_gpu(rig: Rig, code: int, reason: Missing) -> None:
+    """A sandbox or a time-out is neither "lost" nor "answered": the status is missing too."""
+    rig.ask()
+    rig.gpus[0].fail("nvmlDeviceGetHandleByPciBusId", code)
+    assert set(rig.ask().facts[GPUS[0]].values()) == {reason}
+
+
+# --- one call is refused
+
+
+@pytest.mark.parametrize("row", CALLS, ids=lambda row: row.quantity)
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (Code.NOT_SUPPORTED, Missing.UNSUPPORTED),
+        (Code.INVALID_ARGUMENT, Missing.UNSUPPORTED),
+        (Code.NO_PERMISSION, Missing.DENIED),
+        (Code.OPERATING_SYSTEM, Missing.DENIED),
+        (Code.TIMEOUT, Missing.TIMED_OUT),
+        (Code.UNKNOWN, Missing.MALFORMED),
+        (777, Missing.MALFORMED),
+    ],
+)
+def test_a_refused_call_costs_its_own_quantities_only(one: Rig, row: nvml_table.Call, code: int, reason: Missing) -> None:
+    """The reason stands where the value would; the GPU has answered and all else is read."""
+    for function in filter(None, (row.function, row.older)):
+        one.gpus[0].fail(function, code)
+    heard = one.ask()
+    assert heard.missing(GPUS[0]) == {other.quantity: reason for other in CALLS if other.function == row.function}
+    assert heard.facts[GPUS[0]]["nvml_status"] == 0
+
+
+def test_a_function_the_driver_lacks_is_asked_once_until_the_next_enumeration(one: Rig) -> None:
+    """UNSUPPORTED is remembered for as long as the same GPUs are there."""
+    one.library.missing.add("nvmlDeviceGetPcieReplayCounter")
+    for _ in range(4):
+        assert one.ask().facts[GPUS[0]]["pcie_replays"] is Missing.UNSUPPORTED
+    assert one.library.count("nvmlDeviceGetPcieReplayCounter") == 1
+    one.gpus.append(FakeGpu("00000000:12:00.0"))
+    one.ask()
+    assert one.library.count("nvmlDeviceGetPcieReplayCounter", one.gpus[0]) == 2
+
+
+def test_what_one_gpu_cannot_do_the_next_is_still_asked(rig: Rig) -> None:
+    """A mixed host: the memory of a refusal belongs to the GPU that refused."""
+    rig.gpus[0].fail("nvmlDeviceGetPcieReplayCounter", Code.NOT_SUPPORTED)
+    facts = rig.ask().facts
+    assert facts[GPUS[0]]["pcie_replays"] is Missing.UNSUPPORTED
+    assert facts[GPUS[1]]["pcie_replays"] == 3
+
+
+@pytest.mark.parametrize("row", [row for row in CALLS if row.older], ids=lambda row: row.quantity)
+@pytest.mark.parametrize("code", [Code.FUNCTION_NOT_FOUND, Code.ARGUMENT_VERSION_MISMATCH, Code.DEPRECATED])
+def test_an_older_name_answers_where_the_newest_is_unknown(one: Rig, row: nvml_table.Call, code: int) -> None:
+    """Temperature and clock-event reasons have had two names; the unknown one is tried once."""
+    one.gpus[0].fail(row.function, code)
+    for _ in range(3):
+        assert not isinstance(one.ask().facts[GPUS[0]][row.quantity], Missing)
+    assert one.library.count(row.function) == 1
+    assert one.library.count(row.older) == 3
+
+
+def test_a_binding_without_the_function_is_as_good_as_a_driver_without_it(one: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older nvidia-ml-py has no attribute of that name."""
+    monkeypatch.delitem(DEVICE_FUNCTIONS, "nvmlDeviceGetTemperatureV")
+    assert one.ask().facts[GPUS[0]]["temperature_celsius"] == 61
+
+
+@pytest.mark.parametrize("code", [Code.TIMEOUT, Code.UNKNOWN])
+def test_an_error_that_passes_is_asked_twice(one: Rig, code: int) -> None:
+    """A single time-out or "unknown error" says nothing."""
+    one.gpus[0].fail("nvmlDeviceGetPowerUsage", code, times=1)
+    assert one.ask().facts[GPUS[0]]["power_average_watts"] == 250.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (FakeField(0, timestamp=0, value_type=0), Missing.UNSUPPORTED),
+        (FakeField(5, timestamp=0), Missing.UNSUPPORTED),
+        (FakeField(5, code=Code.NOT_SUPPORTED), Missing.UNSUPPORTED),
+        (FakeField(5, code=Code.INVALID_ARGUMENT), Missing.UNSUPPORTED),
+        (FakeField(5, code=Code.NO_PERMISSION), Missing.DENIED),
+        (FakeField(5, value_type=99), Missing.MALFORMED),
+        (FakeField(5), 5),
+        (FakeField(7), 7),
+        (FakeField(0), 0),
+    ],
+)
+def test_a_field_is_believed_only_if_the_driver_filled_it_in(one: Rig, field: FakeField, value: Value) -> None:
+    """Success without a time stamp is how an untouched element looks; a recovery action nobody knows yet passes as it is."""
+    one.gpus[0].fields[230] = field
+    heard = one.ask()
+    assert heard.facts[GPUS[0]]["recovery_action"] == value
+    assert heard.facts[GPUS[0]]["temperature_memory_celsius"] == 37
+
+
+def test_a_field_the_board_does_not_have_is_left_out_of_the_next_call(one: Rig) -> None:
+    """GDDR6X boards report no memory temperature, older drivers no recovery action; with none left there is no call."""
+    del one.gpus[0].fields[82]
+    one.ask()
+    assert one.ask().missing(GPUS[0]) == {"temperature_memory_celsius": Missing.UNSUPPORTED}
+    one.gpus[0].fields.clear()
+    one.ask()
+    assert "nvmlDeviceGetFieldValues" not in one.calls_after()
+
+
+def test_a_driver_without_field_values_lacks_all_three(one: Rig) -> None:
+    """The call as a whole is unknown."""
+    one.library.missing.add("nvmlDeviceGetFieldValues")
+    for _ in range(2):
+        assert one.ask().missing(GPUS[0]) == {row.quantity: Missing.UNSUPPORTED for row in FIELDS}
+    assert one.library.count("nvmlDeviceGetFieldValues") == 1
+
+
+def test_an_unknown_performance_state_is_no_state(one: Rig) -> None:
+    """32 is NVML's word for "unknown"."""
+    one.gpus[0].performance_state = 32
+    assert one.ask().facts[GPUS[0]]["performance_state"] is Missing.MALFORMED
+
+
+def test_a_string_that_is_none_is_malformed(one: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A board that no longer answers fills its serial number with ff."""
+    monkeypatch.setitem(DEVICE_FUNCTIONS, "nvmlDeviceGetSerial", lambda _gpu: b"\xff\xff".decode())
+    facts = one.ask("inventory").facts[GPUS[0]]
+    assert facts["serial"] is Missing.MALFORMED
+    assert facts["name"] == "NVIDIA Fake"
+
+
+# --- the driver as a whole
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words", "restart"),
+    [
+        (Code.LIBRARY_NOT_FOUND, "NVMLError_LibraryNotFound", "no NVIDIA driver library", False),
+        (Code.DRIVER_NOT_LOADED, "NVMLError_DriverNotLoaded", "not loaded", False),
+        (Code.LIB_RM_VERSION_MISMATCH, "NVMLError_LibRmVersionMismatch", "differ in version", True),
+        (Code.NO_PERMISSION, "NVMLError_NoPermission", "DeviceAllow", False),
+        (Code.OPERATING_SYSTEM, "NVMLError_OperatingSystem", "DeviceAllow", False),
+        (Code.UNKNOWN, "NVMLError_Unknown", "Unknown Error (999)", False),
+    ],
+)
+@pytest.mark.parametrize("what", ["sample", "inventory"])
+def test_a_driver_that_does_not_start_says_what_to_do(one: Rig, what: str, code: int, kind: str, words: str, restart: bool) -> None:
+    """One plain line; a restart is asked for only where the mapped library is the trouble; the next request tries again."""
+    one.library.init_error = code
+    for _ in range(2):
+        failed = one.fails(what)
+        assert (failed.kind, failed.restart) == (kind, restart)
+        assert words in failed.text
+        assert "\n" not in failed.text
+    one.library.init_error = 0
+    assert one.ask().facts[GPUS[0]]["nvml_status"] == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["nvmlDeviceGetCount", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetClockInfo", "nvmlDeviceGetFieldValues", "nvmlDeviceGetSamples"],
+)
+def test_a_driver_unloaded_in_mid_flight_fails_the_probe_and_not_the_gpu(rig: Rig, function: str) -> None:
+    """Somebody removed the module: no GPU is called lost; with the module back, the session is opened anew."""
+    rig.ask()
+
+    def unload(name: str) -> None:
+        if name == function:
+            rig.library.driver_error = Code.DRIVER_NOT_LOADED
+
+    rig.library.before_call = unload
+    failed = rig.fails()
+    assert (failed.kind, failed.restart) == ("NVMLError_DriverNotLoaded", False)
+    assert rig.fails().kind == "NVMLError_DriverNotLoaded"
+    rig.library.before_call = lambda _name: None
+    rig.library.driver_error = 0
+    rig.later(30)
+    heard = rig.ask()
+    assert {heard.facts[name]["nvml_status"] for name in GPUS} == {0}
+    assert {heard.facts[name]["power_mean_watts"] for name in GPUS} == {Missing.NOT_ASKED}
+
+
+def test_a_driver_unloaded_during_the_enumeration_is_opened_anew(rig: Rig) -> None:
+    """It is the driver that left, not the GPUs: the next request begins with a new session."""
+
+    def unload(name: str) -> None:
+        if name == "nvmlDeviceGetHandleByIndex":
+            rig.library.driver_error = Code.DRIVER_NOT_LOADED
+
+    rig.library.before_call = unload
+    assert rig.fails().kind == "NVMLError_DriverNotLoaded"
+    rig.library.before_call = lambda _name: None
+    rig.library.driver_error = 0
+    assert list(rig.ask().facts) == GPUS
+
+
+def test_a_driver_without_any_gpu_is_a_failure_and_no_silence(one: Rig) -> None:
+    """A source that has nothing to say must not look healthy."""
+    one.gpus.clear()
+    assert one.fails().kind == "NoGpu"
+
+
+def test_gpus_that_are_counted_but_not_opened_are_a_failure(rig: Rig) -> None:
+    """Counted by the driver, out of reach for us: the reason is told, and they are not tried at every tick."""
+    for gpu in rig.gpus:
+        gpu.fail("nvmlDeviceGetHandleByIndex", Code.NO_PERMISSION)
+    for _ in range(2):
+        failed = rig.fails()
+        assert failed.kind == "NVMLError_NoPermission"
+        assert "none of the 4 GPUs" in failed.text
+    assert rig.library.count("nvmlDeviceGetHandleByIndex") == 4
+
+
+def test_a_pci_address_that_is_none_names_no_gpu(rig: Rig) -> None:
+    """A GPU whose address cannot be read is left out; the others are not."""
+    rig.gpus[1].bus_id = "not an address"
+    assert list(rig.ask().facts) == [GPUS[0], GPUS[2], GPUS[3]]
+
+
+# --- what is not to be done
+
+
+@pytest.mark.parametrize("spelling", [GPUS[1], GPUS[1].removeprefix("gpu:")])
+def test_a_gpu_to_be_skipped_is_not_touched(rig: Rig, spelling: str) -> None:
+    """Neither sampled nor drained nor opened by an enumeration that is due; it is told as not asked."""
+    rig.ask()
+    before = rig.library.calls.count(("nvmlDeviceGetHandleByPciBusId", rig.gpus[1].bus_id))
+    rig.gpus.append(FakeGpu("00000000:15:00.0"))
+    start = len(rig.library.calls)
+    heard = rig.ask(skip=frozenset({spelling}))
+    rig.probe.between()
+    assert set(heard.facts[GPUS[1]].values()) == {Missing.NOT_ASKED}
+    assert GPUS[1] not in heard.touched
+    assert not [call for call in rig.library.calls[start:] if call[1] == rig.gpus[1].bus_id]
+    assert before == 1
+    assert heard.facts[GPUS[2]]["nvml_status"] == 0
+    assert rig.ask().facts[GPUS[1]]["nvml_status"] == 0
+
+
+def test_after_the_deadline_no_gpu_is_touched_and_what_was_read_stands(rig: Rig) -> None:
+    """Each call takes a second of four: the first GPU is cut short, having answered; the others are not begun."""
+    rig.ask()
+    start = len(rig.library.calls)
+    rig.library.before_call = lambda _name: rig.later(1)
+    heard = rig.ask(deadline=rig.mono + 4)
+    assert heard.facts[GPUS[0]]["power_average_watts"] == 250.0
+    assert heard.facts[GPUS[0]]["temperature_celsius"] is Missing.TIMED_OUT
+    assert heard.facts[GPUS[0]]["nvml_status"] == 0
+    assert set(heard.facts[GPUS[1]].values()) == {Missing.TIMED_OUT}
+    assert [bus_id for _, bus_id in rig.library.calls[start:] if bus_id not in {"", rig.gpus[0].bus_id}] == []
+
+
+def test_a_peak_that_would_come_too_late_is_kept_for_the_next_tick(one: Rig) -> None:
+    """The deadline passes during the drain: what it brought is told by the next sample, before all else."""
+    one.ask()
+    one.draw(one.gpus[0], 402_700)
+    one.library.before_call = lambda name: one.later(10) if name == "nvmlDeviceGetSamples" else None
+    assert one.ask(deadline=one.mono + 4).facts[GPUS[0]]["power_peak_watts"] is Missing.TIMED_OUT
+    one.library.before_call = lambda _name: None
+    assert one.ask().facts[GPUS[0]]["power_peak_watts"] == 402.7
+
+
+# --- the table against the binding
+
+
+@pytest.mark.parametrize("code", Code, ids=lambda code: code.name)
+def test_an_error_code_is_the_one_of_the_header(code: Code) -> None:
+    """The numbers written out here are those of pynvml."""
+    assert getattr(pynvml, f"NVML_ERROR_{code.name}") == code
+
+
+@pytest.mark.parametrize("function", sorted({*(c.function for c in (*CALLS, *FACTS)), *(c.older for c in CALLS if c.older)}))
+def test_a_function_of_the_table_exists_in_the_binding(function: str) -> None:
+    """A misspelt name would pass for a driver that lacks it."""
+    assert callable(getattr(pynvml, function))
+
+
+def test_constants_of_the_table_are_those_of_the_header() -> None:
+    """Fields, sensors, clocks, buffers and value types by number."""
+    assert {row.quantity: row.number for row in FIELDS} == {
+        "power_instant_watts": pynvml.NVML_FI_DEV_POWER_INSTANT,
+        "temperature_memory_celsius": pynvml.NVML_FI_DEV_MEMORY_TEMP,
+        "recovery_action": pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
+    }
+    assert {row.quantity: row.arguments for row in CALLS if row.arguments} == {
+        "temperature_celsius": (pynvml.NVML_TEMPERATURE_GPU,),
+        "clock_sm_mhz": (pynvml.NVML_CLOCK_SM,),
+        "clock_memory_mhz": (pynvml.NVML_CLOCK_MEM,),
+    }
+    assert nvml_table.TOTAL_POWER_SAMPLES == pynvml.NVML_TOTAL_POWER_SAMPLES
+    assert nvml_table.PSTATE_UNKNOWN == pynvml.NVML_PSTATE_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("value_type", "member", "value"),
+    [
+        (pynvml.NVML_VALUE_TYPE_DOUBLE, "dVal", 2.5),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, "uiVal", 79852),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG, "ulVal", 1 << 40),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, "ullVal", 1 << 63),
+        (pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG, "sllVal", -5),
+        (pynvml.NVML_VALUE_TYPE_SIGNED_INT, "siVal", -5),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT, "usVal", 65535),
+    ],
+)
+def test_the_member_of_a_union_is_chosen_by_its_type(value_type: int, member: str, value: float) -> None:
+    """Margins can be negative and counters wide: the wrong member would be a plausible lie."""
+    union = pynvml.c_nvmlValue_t()
+    setattr(union, member, value)
+    assert number_in(value_type, union) == value
+
+
+@pytest.mark.parametrize("number", [inf, -inf, float("nan")])
+def test_a_number_that_is_none_is_malformed(number: float) -> None:
+    """JSON has no word for it and a sum does not survive it."""
+    union = pynvml.c_nvmlValue_t()
+    union.dVal = number
+    assert number_in(pynvml.NVML_VALUE_TYPE_DOUBLE, union) is Missing.MALFORMED
+
+
+def test_every_owed_quantity_is_in_the_table() -> None:
+    """What is promised for a GPU that cannot be read has the same names as what is read from one that can."""
+    assert {*ALL, *INVENTORIED} <= set(BY_NAME)

@@ -1,0 +1,394 @@
+"""GPUs as the NVIDIA driver reports them, through NVML (package nvidia-ml-py, module `pynvml`).
+
+What it reads, here as one H200 answered (driver 580):
+
+    nvmlDeviceGetPciInfo                  busId '00000000:00:06.0'
+    nvmlDeviceGetPowerUsage               79852      mW, mean of the last second
+    nvmlDeviceGetTotalEnergyConsumption   4339664    mJ since the driver loaded, renewed every 100 ms
+    nvmlDeviceGetFieldValues [186]        nvmlReturn 0, valueType 1, uiVal 80119
+    nvmlDeviceGetSamples, TOTAL_POWER     (1796061974058302, 698773), (1796061974083019, 557394), ...   us, mW
+
+The sample buffer holds 2.4 s at 20 ms a step, so it is drained every 2 s between the ticks. What it is for: under 100 ms
+bursts its highest entry was 931 W while the one-second average never passed 280 W.
+
+How it asks. A GPU is found by index once and looked up by PCI address ever after: NVML's own header says that a lookup by
+UUID or serial may fail because *another* GPU is lost, and index order moves. The lookup is repeated at every tick, because
+a client that kept using the handle of a lost GPU has been seen to crash. Every call is allowed to fail by itself.
+
+Source: NVML API reference (docs.nvidia.com/deploy/nvml-api), nvml.h. What each quantity is asked by: `nvml_table`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pynvml
+
+from xidwatch.core.model import Missing, PciAddress, Subject, Value
+from xidwatch.probes.base import Ask, Emit, Probe, ProbeFailed
+from xidwatch.probes.nvml_table import (
+    ANSWERED,
+    CALLS,
+    FACTS,
+    FIELDS,
+    INVENTORIED,
+    LOST,
+    PASSING,
+    PEAK,
+    PERMANENT,
+    SAMPLED,
+    SESSION_OVER,
+    TOTAL_POWER_SAMPLES,
+    Call,
+    Code,
+    EnergyMark,
+    Field,
+    Peak,
+    advice,
+    mean_watts,
+    number_in,
+    reason_for,
+)
+
+DRIVER = Subject("driver", "nvidia")
+DRAIN_SECONDS = 2.0  # the sample buffer holds 2.4 s
+UNNAMED_RETRY_SECONDS = 300.0  # opening a GPU that never answered makes the driver try to start it, and write to the log
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """A GPU once seen; it stays known, whatever becomes of it, until the worker ends."""
+
+    subject: Subject
+    bus_id: str  # as NVML spells it
+    index: int | None = None  # at the last enumeration; None: not among those that answered
+    handle: object = None  # None: not to be touched before the next lookup
+    unsupported: set[tuple[str, object]] = field(default_factory=set)
+    energy: EnergyMark | None = None
+    peak: Peak = field(default_factory=Peak)
+
+    def let_go(self) -> None:
+        """Its handle may be invalid and its counters may start anew from here on."""
+        self.handle = None
+        self.energy = None
+
+
+class _UnreadableError(Exception):
+    """One GPU cannot be read (further): `status` is its nvml_status, `reason` goes for all that is left unread."""
+
+    def __init__(self, status: Value, reason: Missing) -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+
+
+class NvmlProbe:
+    """All GPUs the NVIDIA driver knows. `library` is the pynvml module or something that looks like it."""
+
+    between_seconds: float | None = DRAIN_SECONDS
+
+    def __init__(self, library: Any, *, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self._library = library
+        self._monotonic = monotonic
+        self._wall = wall
+        self._initialised = False
+        self._gpus: dict[PciAddress, _Gpu] = {}
+        self._count: int | None = None  # GPUs at the last enumeration; None: enumerate
+        self._retry_at = math.inf  # monotonic: when to try again those that could not be named
+        self._none_found = ("", "")  # kind and text of the failure while no GPU is known
+
+    # --- the probe's interface
+
+    def sample(self, ask: Ask, emit: Emit) -> None:
+        """Power and the rows of CALLS and FIELDS of every GPU, and last, once that is known, whether it answered."""
+        told = self._tell_peaks(emit)
+        self._prepare(ask, emit)
+        for gpu in self._gpus.values():
+            trouble = self._visit(gpu, ask, emit, SAMPLED, self._readings)
+            if gpu.subject not in told:
+                self._tell_peak(gpu, ask, emit, trouble)
+            emit.reading(gpu.subject, "nvml_status", trouble.status if trouble else ANSWERED)
+
+    def look(self, ask: Ask, emit: Emit) -> None:
+        """The peaks drained since the last tick, from memory: at an edge the driver is the last to be asked."""
+        self._tell_peaks(emit)
+
+    def inventory(self, ask: Ask, emit: Emit) -> None:
+        """Identity and factory limit of every GPU, and the driver's version."""
+        self._prepare(ask, emit)
+        emit.reading(DRIVER, "version", self._driver_version())
+        for gpu in self._gpus.values():
+            self._visit(gpu, ask, emit, INVENTORIED, self._facts)
+
+    def between(self) -> None:
+        """Drain the sample buffers (about 0.5 ms each) of the GPUs that answered last time."""
+        for gpu in self._gpus.values():
+            if gpu.handle is None:
+                continue
+            try:
+                self._drain(gpu)
+            except (_UnreadableError, ProbeFailed):
+                continue  # its handle is let go; the next sample asks again and says what it is told
+
+    def close(self) -> None:
+        """Let go of the driver; one that is gone already is no trouble."""
+        for gpu in self._gpus.values():
+            gpu.let_go()
+        if self._initialised:
+            self._initialised = False
+            try:
+                self._library.nvmlShutdown()
+            except pynvml.NVMLError:
+                pass
+
+    # --- the session and who is there
+
+    def _prepare(self, ask: Ask, emit: Emit) -> None:
+        """A session with the driver and an up-to-date list of GPUs. Raises ProbeFailed."""
+        emit.at(DRIVER)
+        try:
+            if not self._initialised:
+                self._library.nvmlInit()
+                self._initialised = True
+                self._count = None
+            count: int = self._call("nvmlDeviceGetCount")
+            if self._enumeration_due(count, ask):
+                self._enumerate(count)
+        except pynvml.NVMLError as error:
+            raise self._failed(error) from error
+        if not self._gpus:
+            raise ProbeFailed(*self._none_found)
+
+    def _failed(self, error: Any) -> ProbeFailed:
+        """What to raise when the driver as a whole does not answer; ends the session if it is over."""
+        code: int = error.value
+        if code in SESSION_OVER:
+            self.close()
+        # The library stays mapped after a shutdown, so only a new process can load the one that fits the module.
+        return ProbeFailed(type(error).__name__, _advice(error), restart=code == Code.LIB_RM_VERSION_MISMATCH)
+
+    def _enumeration_due(self, count: int, ask: Ask) -> bool:
+        """Enumeration opens GPUs by index and cannot leave one out: with a known GPU to be skipped it has to wait."""
+        if any(_is_skipped(gpu, ask) for gpu in self._gpus.values()):
+            return False
+        return count != self._count or self._monotonic() >= self._retry_at
+
+    def _enumerate(self, count: int) -> None:
+        """Find addresses by index. An index that fails has no address; GPUs known from before keep theirs and stay known."""
+        for gpu in self._gpus.values():
+            gpu.index = None
+            gpu.unsupported.clear()
+        errors: list[Exception] = []
+        for index in range(count):
+            try:
+                self._adopt(index)
+            except pynvml.NVMLError as error:
+                if error.value in SESSION_OVER:
+                    raise
+                errors.append(error)
+            except ValueError as error:  # a PCI address that is none
+                errors.append(error)
+        self._count = count
+        unnamed = len(errors) - sum(gpu.index is None for gpu in self._gpus.values())
+        self._retry_at = self._monotonic() + UNNAMED_RETRY_SECONDS if unnamed > 0 else math.inf
+        self._none_found = _why_none(count, errors)
+
+    def _adopt(self, index: int) -> None:
+        """Know the GPU at `index` by its address from now on. Raises NVMLError, ValueError."""
+        handle = self._call("nvmlDeviceGetHandleByIndex", index)
+        bus_id: str = self._call("nvmlDeviceGetPciInfo", handle).busId
+        address = PciAddress.parse(bus_id)
+        gpu = self._gpus.setdefault(address, _Gpu(Subject("gpu", str(address)), bus_id))
+        gpu.index = index
+
+    # --- one GPU
+
+    def _visit(
+        self, gpu: _Gpu, ask: Ask, emit: Emit, owed: Iterable[str], read: Callable[[_Gpu], Iterator[tuple[str, Value]]]
+    ) -> _UnreadableError | None:
+        """Emit what `read` yields, then the reason for all of `owed` that did not come; returns what went wrong."""
+        left = dict.fromkeys(owed)
+        try:
+            self._open(gpu, ask, emit)
+            for quantity, value in read(gpu):
+                emit.reading(gpu.subject, quantity, value)
+                del left[quantity]
+                if self._monotonic() >= ask.deadline:
+                    raise _UnreadableError(ANSWERED, Missing.TIMED_OUT)
+        except _UnreadableError as trouble:
+            for quantity in left:
+                emit.reading(gpu.subject, quantity, trouble.reason)
+            return trouble
+        return None
+
+    def _open(self, gpu: _Gpu, ask: Ask, emit: Emit) -> None:
+        """A handle that is good for this visit, by PCI address. Raises _UnreadableError, ProbeFailed."""
+        if _is_skipped(gpu, ask):
+            gpu.handle = None
+            raise _UnreadableError(Missing.NOT_ASKED, Missing.NOT_ASKED)
+        if self._monotonic() >= ask.deadline:
+            raise _UnreadableError(Missing.TIMED_OUT, Missing.TIMED_OUT)
+        emit.at(gpu.subject)
+        try:
+            gpu.handle = self._call("nvmlDeviceGetHandleByPciBusId", gpu.bus_id)
+        except pynvml.NVMLError as error:
+            raise self._gone(gpu, error) from error
+        if gpu.index is None:
+            self._count = None  # it is back: its index and what it supports are to be learnt anew
+
+    def _readings(self, gpu: _Gpu) -> Iterator[tuple[str, Value]]:
+        yield "power_mean_watts", self._mean_power(gpu)
+        for call in CALLS:
+            yield call.quantity, self._answer(gpu, call)
+        yield from self._fields(gpu)
+        self._drain(gpu)
+
+    def _facts(self, gpu: _Gpu) -> Iterator[tuple[str, Value]]:
+        yield "nvml_index", Missing.ABSENT if gpu.index is None else gpu.index
+        for call in FACTS:
+            yield call.quantity, self._answer(gpu, call)
+
+    def _answer(self, gpu: _Gpu, call: Call) -> Value:
+        """The answer by the newest name the driver knows."""
+        answer = self._ask(gpu, call.function, *call.arguments, variant=call.arguments)
+        if answer is Missing.UNSUPPORTED and call.older:
+            answer = self._ask(gpu, call.older, *call.arguments, variant=call.arguments)
+        return answer if isinstance(answer, Missing) else call.convert(answer)
+
+    def _mean_power(self, gpu: _Gpu) -> Value:
+        energy = self._ask(gpu, "nvmlDeviceGetTotalEnergyConsumption")
+        if isinstance(energy, Missing):
+            return energy
+        before, gpu.energy = gpu.energy, EnergyMark(self._monotonic(), energy)
+        return mean_watts(before, gpu.energy)
+
+    def _fields(self, gpu: _Gpu) -> Iterator[tuple[str, Value]]:
+        asked = [row for row in FIELDS if ("field", row.number) not in gpu.unsupported]
+        answers = self._ask(gpu, "nvmlDeviceGetFieldValues", [row.number for row in asked]) if asked else ()
+        values: dict[str, Value] = dict.fromkeys((row.quantity for row in FIELDS), Missing.UNSUPPORTED)
+        for position, row in enumerate(asked):
+            values[row.quantity] = answers if isinstance(answers, Missing) else self._field(gpu, row, answers[position])
+        yield from values.items()
+
+    def _field(self, gpu: _Gpu, row: Field, answer: Any) -> Value:
+        """One element of the array: the call succeeds as a whole, so each says for itself whether it was answered."""
+        if answer.nvmlReturn != ANSWERED:
+            return self._refused(gpu, ("field", row.number), pynvml.NVMLError(answer.nvmlReturn))
+        if answer.timestamp == 0:
+            return Missing.UNSUPPORTED  # success and all zeros is how a driver leaves a field it never filled in
+        value = number_in(answer.valueType, answer.value)
+        return value if isinstance(value, Missing) else row.convert(value)
+
+    def _drain(self, gpu: _Gpu) -> None:
+        """Move what is new in the driver's sample buffer into the GPU's peak."""
+        now_us = int(self._wall() * 1e6)
+        gpu.peak.rewind(now_us)
+        answer = self._ask(gpu, "nvmlDeviceGetSamples", TOTAL_POWER_SAMPLES, gpu.peak.cursor_us)
+        if isinstance(answer, Missing):
+            gpu.peak.reason = answer  # ABSENT: nothing new
+            return
+        value_type, entries = answer
+        gpu.peak.add([(entry.timeStamp, number_in(value_type, entry.sampleValue)) for entry in entries], now_us)
+
+    def _tell_peaks(self, emit: Emit) -> set[Subject]:
+        """Emit what the drains between the ticks brought, before any call of this tick that might never return.
+
+        So a peak is at most one drain behind, and the last seconds before a driver locks up are told.
+        """
+        told = [gpu for gpu in self._gpus.values() if gpu.peak.samples]
+        for gpu in told:
+            _emit_peak(gpu, emit, gpu.peak.take())
+        return {gpu.subject for gpu in told}
+
+    def _tell_peak(self, gpu: _Gpu, ask: Ask, emit: Emit, trouble: _UnreadableError | None) -> None:
+        """Emit what this tick's own drain brought; keep it for the next tick when it would arrive too late to count."""
+        if self._monotonic() >= ask.deadline:
+            _emit_peak(gpu, emit, (Missing.TIMED_OUT, Missing.TIMED_OUT))
+        elif trouble and not gpu.peak.samples:
+            _emit_peak(gpu, emit, (trouble.reason, trouble.reason))
+        else:
+            _emit_peak(gpu, emit, gpu.peak.take())
+
+    # --- one call
+
+    def _call(self, function: str, *arguments: object) -> Any:
+        """The library's answer, asked twice when the first error may pass. Raises NVMLError."""
+        method = getattr(self._library, function, None)
+        if method is None:  # an older nvidia-ml-py than the one this was written with
+            raise pynvml.NVMLError(Code.FUNCTION_NOT_FOUND)
+        try:
+            return method(*arguments)
+        except pynvml.NVMLError as error:
+            if error.value not in PASSING:
+                raise
+        return method(*arguments)
+
+    def _ask(self, gpu: _Gpu, function: str, *arguments: object, variant: object = None) -> Any:
+        """The answer for one GPU, or a Missing; what this driver cannot do it is asked once. Raises as `_refused`."""
+        key = (function, variant)
+        if key in gpu.unsupported:
+            return Missing.UNSUPPORTED
+        try:
+            return self._call(function, gpu.handle, *arguments)
+        except pynvml.NVMLError as error:
+            return self._refused(gpu, key, error)
+        except UnicodeDecodeError:  # a string read from a board that no longer answers
+            return Missing.MALFORMED
+
+    def _refused(self, gpu: _Gpu, key: tuple[str, object], error: Any) -> Missing:
+        """Why there is no answer. Raises _UnreadableError when the GPU is lost, ProbeFailed when the driver is."""
+        code: int = error.value
+        if code in LOST or code in SESSION_OVER:
+            raise self._gone(gpu, error) from error
+        if code in PERMANENT:
+            gpu.unsupported.add(key)
+        return reason_for(code)
+
+    def _gone(self, gpu: _Gpu, error: Any) -> _UnreadableError | ProbeFailed:
+        """What to raise when a GPU has no usable handle (any more); others may have moved, so enumerate at the next request."""
+        code: int = error.value
+        if code in SESSION_OVER:
+            return self._failed(error)
+        if gpu.handle is not None:
+            self._count = None
+        gpu.let_go()
+        # Only "lost" and "reset required" are statements about the device; a number for any other would pass for health.
+        return _UnreadableError(code if code in LOST else reason_for(code), reason_for(code))
+
+    def _driver_version(self) -> Value:
+        try:
+            version: str = self._call("nvmlSystemGetDriverVersion")
+        except pynvml.NVMLError as error:
+            if error.value in SESSION_OVER:
+                raise self._failed(error) from error
+            return reason_for(error.value)
+        return version
+
+
+def _emit_peak(gpu: _Gpu, emit: Emit, values: tuple[Value, Value]) -> None:
+    for quantity, value in zip(PEAK, values, strict=True):
+        emit.reading(gpu.subject, quantity, value)
+
+
+def _is_skipped(gpu: _Gpu, ask: Ask) -> bool:
+    return str(gpu.subject) in ask.skip or gpu.subject.name in ask.skip
+
+
+def _advice(error: Any) -> str:
+    return advice(error.value, str(error)) if isinstance(error, pynvml.NVMLError) else str(error)
+
+
+def _why_none(count: int, errors: list[Exception]) -> tuple[str, str]:
+    """Kind and text of the failure for a driver that runs and shows no GPU: silence must not look like health."""
+    if errors:
+        return type(errors[0]).__name__, f"none of the {count} GPUs the driver counts can be opened: {_advice(errors[0])}"
+    return "NoGpu", "the NVIDIA driver is loaded and counts no GPU: the kernel log and `lspci -d 10de:` show whether any is on the bus"
+
+
+def create(options: Mapping[str, object]) -> Probe:
+    """The probe on the real library. There are no options; nothing is loaded before the first request."""
+    return NvmlProbe(pynvml)

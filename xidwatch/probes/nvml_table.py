@@ -1,0 +1,215 @@
+"""What is asked of NVML and what its answers mean: tables and arithmetic, without the library.
+
+Law: no call and no import of pynvml here. Numbers are those of nvml.h, part of its stable interface; a test holds
+them against pynvml. Sources: NVML API reference (docs.nvidia.com/deploy/nvml-api), nvml.h.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from xidwatch.core.model import Missing, Value
+
+ENERGY_WINDOW_SECONDS = 0.5  # the counter moves every 100 ms: over a shorter time its difference says little
+STAMP_SLACK_US = 1_000_000  # a sample may be stamped a little later than our own clock reads
+
+ANSWERED = 0  # nvml_status of a GPU that answered
+PSTATE_UNKNOWN = 32
+TOTAL_POWER_SAMPLES = 0
+
+
+class Code(IntEnum):
+    """The errors that are told apart here (nvmlReturn_t); NVML has more, and 0 is success."""
+
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    OPERATING_SYSTEM = 17
+    LIB_RM_VERSION_MISMATCH = 18
+    NO_DATA = 21
+    ARGUMENT_VERSION_MISMATCH = 25
+    DEPRECATED = 26
+    GPU_NOT_FOUND = 28
+    UNKNOWN = 999
+
+
+# About this one GPU.
+LOST = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
+# About the driver as a whole.
+SESSION_OVER = frozenset({Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH})
+# Neither says anything about the device, and both pass: worth one more try.
+PASSING = frozenset({Code.TIMEOUT, Code.UNKNOWN})
+# This driver will answer the same for as long as it is loaded.
+PERMANENT = frozenset({Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.ARGUMENT_VERSION_MISMATCH, Code.DEPRECATED})
+
+REASONS: Mapping[int, Missing] = {
+    **dict.fromkeys(PERMANENT, Missing.UNSUPPORTED),
+    **dict.fromkeys(LOST, Missing.DEVICE_LOST),
+    # Our arguments are constants from the header: a driver that refuses one does not know it.
+    Code.INVALID_ARGUMENT: Missing.UNSUPPORTED,
+    Code.NO_PERMISSION: Missing.DENIED,
+    Code.OPERATING_SYSTEM: Missing.DENIED,
+    Code.NOT_FOUND: Missing.ABSENT,
+    Code.NO_DATA: Missing.ABSENT,
+    Code.GPU_NOT_FOUND: Missing.ABSENT,
+    Code.TIMEOUT: Missing.TIMED_OUT,
+}
+
+_SANDBOX = "the NVIDIA device files are out of reach: check DeviceAllow= of the unit and the modes of /dev/nvidia*"
+ADVICE: Mapping[int, str] = {
+    Code.LIBRARY_NOT_FOUND: "no NVIDIA driver library (libnvidia-ml.so.1): install the NVIDIA driver if this host has NVIDIA GPUs",
+    Code.DRIVER_NOT_LOADED: "the nvidia kernel module is not loaded: `modprobe nvidia`; if that fails, the kernel log says why",
+    Code.LIB_RM_VERSION_MISMATCH: "driver library and kernel module differ in version (half upgraded): reload the nvidia module or reboot",
+    Code.NO_PERMISSION: _SANDBOX,
+    Code.OPERATING_SYSTEM: _SANDBOX,
+}
+
+
+def reason_for(code: int) -> Missing:
+    """Why a reading is missing when NVML answers `code`. A code that nobody foresaw is an answer not understood."""
+    return REASONS.get(code, Missing.MALFORMED)
+
+
+def advice(code: int, words: str) -> str:
+    """One plain line for an error of the driver as a whole: what it means and what to do; `words` are NVML's own."""
+    return ADVICE.get(code, f"NVML answered: {words} ({code}); the kernel log may say more")
+
+
+# --- what is asked: one row a quantity
+
+
+def _as_it_is(answer: Any) -> Value:
+    value: Value = answer
+    return value
+
+
+def _watts(milliwatts: float) -> Value:
+    return milliwatts / 1000
+
+
+def _performance_state(state: int) -> Value:
+    return Missing.MALFORMED if state == PSTATE_UNKNOWN else state
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A quantity and the function that answers it; `older` is what drivers before it called the same thing."""
+
+    quantity: str
+    function: str
+    arguments: tuple[int, ...] = ()
+    convert: Callable[[Any], Value] = _as_it_is
+    older: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A quantity that NVML hands out by number; all of them are asked in one call."""
+
+    quantity: str
+    number: int
+    convert: Callable[[Any], Value] = _as_it_is
+
+
+_CORE, _SM, _MEMORY = 0, 1, 2  # NVML_TEMPERATURE_GPU, NVML_CLOCK_SM, NVML_CLOCK_MEM
+CALLS = (
+    Call("power_average_watts", "nvmlDeviceGetPowerUsage", convert=_watts),
+    Call("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", convert=_watts),
+    Call("temperature_celsius", "nvmlDeviceGetTemperatureV", (_CORE,), older="nvmlDeviceGetTemperature"),
+    Call("clock_sm_mhz", "nvmlDeviceGetClockInfo", (_SM,)),
+    Call("clock_memory_mhz", "nvmlDeviceGetClockInfo", (_MEMORY,)),
+    Call("utilisation_ratio", "nvmlDeviceGetUtilizationRates", convert=lambda rates: float(rates.gpu / 100)),
+    Call("memory_used_bytes", "nvmlDeviceGetMemoryInfo", convert=lambda memory: int(memory.used)),
+    Call("clock_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons", older="nvmlDeviceGetCurrentClocksThrottleReasons"),
+    Call("performance_state", "nvmlDeviceGetPerformanceState", convert=_performance_state),
+    Call("nvml_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    Call("nvml_link_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+    Call("pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
+)
+FIELDS = (
+    Field("power_instant_watts", 186, _watts),
+    Field("temperature_memory_celsius", 82),
+    Field("recovery_action", 230),
+)
+FACTS = (
+    Call("uuid", "nvmlDeviceGetUUID"),
+    Call("serial", "nvmlDeviceGetSerial"),
+    Call("name", "nvmlDeviceGetName"),
+    Call("vbios", "nvmlDeviceGetVbiosVersion"),
+    Call("power_limit_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit", convert=_watts),
+)
+PEAK = ("power_peak_watts", "power_samples")
+SAMPLED = ("power_mean_watts", *(row.quantity for row in (*CALLS, *FIELDS)))
+INVENTORIED = ("nvml_index", *(row.quantity for row in FACTS))
+
+# Union members in the order of NVML_VALUE_TYPE_*.
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
+
+def number_in(value_type: int, union: Any) -> int | float | Missing:
+    """The member of an nvmlValue_t that `value_type` names; MALFORMED for a type or a number that makes no sense."""
+    if not 0 <= value_type < len(_MEMBERS):
+        return Missing.MALFORMED
+    value: int | float = getattr(union, _MEMBERS[value_type])
+    return value if math.isfinite(value) else Missing.MALFORMED
+
+
+# --- power over time
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyMark:
+    """The energy counter at one instant: CLOCK_MONOTONIC seconds, millijoules since the driver loaded."""
+
+    mono: float
+    millijoules: int
+
+
+def mean_watts(before: EnergyMark | None, after: EnergyMark) -> Value:
+    """Mean draw between two marks; NOT_ASKED without a first one, over too short a time, or when the counter started anew."""
+    if before is None or after.millijoules < before.millijoules or after.mono - before.mono < ENERGY_WINDOW_SECONDS:
+        return Missing.NOT_ASKED
+    return (after.millijoules - before.millijoules) / 1000 / (after.mono - before.mono)
+
+
+@dataclass(slots=True)
+class Peak:
+    """The highest entry of the driver's sample buffer since the last `take`, and how many entries that rests on."""
+
+    cursor_us: int = 0  # stamp of the newest entry counted, on the wall clock, as the driver stamps them
+    watts: float = 0.0
+    samples: int = 0
+    reason: Missing = Missing.NOT_ASKED  # why there was nothing the last time we looked
+
+    def rewind(self, now_us: int) -> None:
+        """Pull back a cursor that lies in the future: the clock was set back, and nothing would be newer for that long."""
+        if self.cursor_us > now_us + STAMP_SLACK_US:
+            self.cursor_us = now_us
+
+    def add(self, entries: Iterable[tuple[int, float | Missing]], now_us: int) -> None:
+        """Count (stamp in us, mW) entries that are new; those from a future that was set back have been counted before."""
+        fresh = [entry for entry in entries if self.cursor_us < entry[0] <= now_us + STAMP_SLACK_US]
+        readable = [milliwatts / 1000 for _, milliwatts in fresh if not isinstance(milliwatts, Missing)]
+        self.cursor_us = max((stamp for stamp, _ in fresh), default=self.cursor_us)
+        self.watts = max((self.watts, *readable))
+        self.samples += len(readable)
+        self.reason = Missing.MALFORMED if fresh else Missing.ABSENT
+
+    def take(self) -> tuple[Value, Value]:
+        """Highest draw in watts and the count, or why there are none; then start anew."""
+        peak: Value = self.watts if self.samples else self.reason
+        count: Value = self.samples if self.samples or self.reason is Missing.ABSENT else self.reason
+        self.watts, self.samples, self.reason = 0.0, 0, Missing.NOT_ASKED
+        return peak, count

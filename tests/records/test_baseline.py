@@ -1,0 +1,49 @@
+"""The baseline: what should be there, as it was learnt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from xidwatch.core.model import Missing, Moment, Readings, Subject
+from xidwatch.records import RecordError, baseline, values
+
+PORT, GPU = Subject("port", "0000:0f:00.0"), Subject("gpu", "0000:11:00.0")
+EXPECTED: Readings = {PORT: {"config_dword0": 0x1000C010, "driver": "pcieport"}}
+INVENTORY: Readings = {GPU: {"name": "NVIDIA H200", "serial": Missing.UNSUPPORTED, "max_link_gts": 32.0}}
+
+
+def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
+    """Numbers, texts and lacks are what they were, under the names of the format."""
+    learnt = baseline.learnt(Moment(1789646400.0, 1.0), "5f0c", EXPECTED, INVENTORY)
+    path = tmp_path / "baseline.json"
+    path.write_bytes(baseline.encode(learnt))
+    found = baseline.read(path)
+    assert found == learnt
+    assert found.readings_expected() == EXPECTED
+    assert found.readings_inventory() == INVENTORY
+    plain = msgspec.json.decode(path.read_bytes())
+    assert (plain["v"], plain["provisional"], plain["time"]) == (1, True, "2026-09-17T12:00:00.000Z")
+    assert plain["inventory"]["gpu:0000:11:00.0"]["serial"] == {"missing": "UNSUPPORTED"}
+
+
+def test_none_yet_is_no_error(tmp_path: Path) -> None:
+    """Before anything was learnt there is nothing to compare with."""
+    assert baseline.read(tmp_path / "baseline.json") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"boot_id":1}', b"\xff"])
+def test_a_damaged_one_says_what_to_do(tmp_path: Path, content: bytes) -> None:
+    """It is never taken for an empty one."""
+    path = tmp_path / "baseline.json"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match=r"damaged.*move it away"):
+        baseline.read(path)
+
+
+@pytest.mark.parametrize("odd", [None, True, [1], {}, {"missing": "WITCHCRAFT"}, {"missing": [1]}])
+def test_what_is_neither_value_nor_reason_is_malformed(odd: object) -> None:
+    """Never a number, never a guess; an entry that names no subject is left out."""
+    assert values.to_readings({"gpu:x": {"name": odd}, ":x": {"name": 1}}) == {Subject("gpu", "x"): {"name": Missing.MALFORMED}}

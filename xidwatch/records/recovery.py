@@ -1,0 +1,291 @@
+"""From the journal back to the state: what a daemon that starts has to know about the one before it.
+
+Law: `fold` is pure. It never makes a thing look better than it was seen: after another boot everything that was TRUE
+or FALSE is UNKNOWN, an open incident stays open, and the position in the kernel log is forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+
+from xidwatch.clock import from_iso, iso
+from xidwatch.core.model import ActionKind, Condition, Incident, Missing, Moment, Severity, Status, Subject
+from xidwatch.records import Damage, journal
+from xidwatch.records.baseline import Baseline
+from xidwatch.records.journal import Entry
+from xidwatch.records.values import ConditionRecord, IncidentRecord
+
+RESTARTED = "host restarted; not looked at yet"
+KEPT_DUMPS = 20
+KEPT_BEFORE_CHECKPOINT = 4096  # records; as many as the loop may have on their way (`frames.WINDOW`)
+MOST_DAYS = 31  # files read back when no checkpoint is found
+_NUMBER = re.compile(r"-(\d{1,15})$")
+
+Key = tuple[Subject, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What the journal says. `stopped`: the last run took its leave; None when no run is on record.
+
+    `kmsg_seq`: the highest kernel record known to be written down in this boot. `dumps`: wall times of the latest dumps.
+    """
+
+    conditions: Mapping[Key, Condition]
+    incident: Incident | None
+    kmsg_seq: int | None
+    next_id: int
+    last_boot_id: str | None
+    stopped: bool | None
+    dumps: tuple[float, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------------- as a message
+
+
+class RecoveredRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`Recovered` as the recorder tells it to the loop, with what else it found on the disk."""
+
+    conditions: tuple[ConditionRecord, ...]
+    incident: IncidentRecord | None
+    kmsg_seq: int | None
+    next_id: int
+    last_boot_id: str | None
+    stopped: bool | None
+    dumps: tuple[str, ...] = ()
+    baseline: Baseline | None = None
+    damage: tuple[Damage, ...] = ()
+    took_ms: int = 0
+
+    @classmethod
+    def of(cls, found: Recovered, baseline: Baseline | None, damage: Iterable[Damage], took_ms: int) -> RecoveredRecord:
+        """As a message."""
+        return cls(
+            conditions=tuple(ConditionRecord.of(condition) for condition in found.conditions.values()),
+            incident=IncidentRecord.of(found.incident) if found.incident else None,
+            kmsg_seq=found.kmsg_seq,
+            next_id=found.next_id,
+            last_boot_id=found.last_boot_id,
+            stopped=found.stopped,
+            dumps=tuple(iso(wall) for wall in found.dumps),
+            baseline=baseline,
+            damage=tuple(damage),
+            took_ms=took_ms,
+        )
+
+    def recovered(self) -> Recovered:
+        """Back. Raises ValueError."""
+        conditions = [record.condition() for record in self.conditions]
+        return Recovered(
+            conditions={(condition.subject, condition.type): condition for condition in conditions},
+            incident=self.incident.incident() if self.incident else None,
+            kmsg_seq=self.kmsg_seq,
+            next_id=self.next_id,
+            last_boot_id=self.last_boot_id,
+            stopped=self.stopped,
+            dumps=tuple(from_iso(text) for text in self.dumps),
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- reading back
+
+
+def tail(state_dir: Path, boot_id: str, problems: list[Damage]) -> list[Entry]:
+    """The journal from the newest file that holds a checkpoint, and one file more, in the order in which it happened."""
+    read: list[list[Entry]] = []
+    enough = MOST_DAYS
+    for path in reversed(journal.days(state_dir)):
+        read.insert(0, _worth_keeping(journal.read_day(path, problems)))
+        if any(entry.kind == "checkpoint" for entry in read[0]):
+            enough = min(enough, len(read) + 1)
+        if len(read) >= enough:
+            break
+    return in_order(read, boot_id)
+
+
+def _worth_keeping(entries: Iterable[Entry]) -> list[Entry]:
+    """A day may hold a storm: before its last checkpoint only the latest are kept, to recognise what is sent again."""
+    kept: list[Entry] = []
+    for entry in entries:
+        if entry.kind == "checkpoint":
+            del kept[:-KEPT_BEFORE_CHECKPOINT]
+        kept.append(entry)
+    return kept
+
+
+def in_order(days: list[list[Entry]], boot_id: str) -> list[Entry]:
+    """Files merged as it happened: a wall clock that was set may have put later records into an earlier day's file.
+
+    Within a file the order stands. Boots follow each other by their last wall time, the running one last; within a boot
+    files are merged by the monotonic clock.
+    """
+    last_wall: dict[str, float] = defaultdict(float)
+    for entry in (entry for day in days for entry in day):
+        last_wall[entry.boot_id] = max(last_wall[entry.boot_id], entry.wall)
+    last_wall[boot_id] = float("inf")
+    keyed: list[tuple[float, int, Entry]] = []
+    for day in days:
+        for boot, entries in groupby(day, key=lambda entry: entry.boot_id):
+            reached = 0
+            for entry in entries:
+                reached = max(reached, entry.mono_us or 0)
+                keyed.append((last_wall[boot], reached, entry))
+    return [entry for _, _, entry in sorted(keyed, key=lambda item: item[:2])]
+
+
+def fold(entries: Iterable[Entry], boot_id: str) -> Recovered:
+    """The last checkpoint and what follows it. A record whose body is not understood changes nothing."""
+    state = _Fold()
+    for entry in entries:
+        state.take(entry)
+    if state.boot_id is not None and state.boot_id != boot_id:
+        state.host_restarted()
+    return state.result()
+
+
+class _Transition(msgspec.Struct, frozen=True):
+    subject: str
+    type: str
+    after: Status
+    reason: str = ""
+    severity: Severity = Severity.INFO
+    missing: Missing | None = None
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    incident: str
+    trigger: str
+    severity: Severity
+
+
+class _Closed(msgspec.Struct, frozen=True):
+    incident: str
+
+
+class _Action(msgspec.Struct, frozen=True):
+    kind: str
+
+
+class _Kernel(msgspec.Struct, frozen=True):
+    seq: int
+
+
+class _Checkpoint(msgspec.Struct, frozen=True):
+    conditions: tuple[ConditionRecord, ...]
+    incident: IncidentRecord | None
+    kmsg_seq: int | None
+    next_id: int
+    dumps: tuple[str, ...] = ()
+
+
+class _Fold:
+    """The state while entries go by; mutable, and it never leaves `fold`."""
+
+    def __init__(self) -> None:
+        self.boot_id: str | None = None
+        self._conditions: dict[Key, Condition] = {}
+        self._incident: Incident | None = None
+        self._kmsg_seq: int | None = None
+        self._next_id = 1
+        self._stopped: bool | None = None
+        self._dumps: tuple[float, ...] = ()
+        self._last = Moment(0.0, 0.0)
+        self._handlers: dict[str, Callable[[Entry], None]] = {
+            "transition": self._transition,
+            "opened": self._opened,
+            "closed": self._closed,
+            "action": self._action,
+            "kernel": self._kernel,
+            "checkpoint": self._checkpoint,
+        }
+
+    def take(self, entry: Entry) -> None:
+        if entry.boot_id and entry.boot_id != self.boot_id:
+            if self.boot_id is not None:
+                self.host_restarted()
+            self.boot_id = entry.boot_id
+        number = _NUMBER.search(entry.id)
+        if number:
+            self._next_id = max(self._next_id, int(number[1]) + 1)
+        if self._stopped is None or entry.kind in ("started", "stopped"):
+            self._stopped = entry.kind == "stopped"
+        self._last = entry.at
+        handler = self._handlers.get(entry.kind)
+        if handler is None:
+            return
+        try:
+            handler(entry)
+        except (msgspec.ValidationError, ValueError):  # of a newer version, or altered: told by nobody is better than told wrong
+            return
+
+    def host_restarted(self) -> None:
+        """What was seen before says nothing about now. The new boot's clock starts at 0, and so does all that is still open."""
+        since = Moment(self._last.wall, 0.0)
+        self._conditions = {key: _not_looked_at(condition, since) for key, condition in self._conditions.items()}
+        if self._incident is not None:
+            self._incident = replace(self._incident, began=Moment(self._incident.began.wall, 0.0), last_dump=None)
+        self._kmsg_seq = None
+
+    def result(self) -> Recovered:
+        return Recovered(self._conditions, self._incident, self._kmsg_seq, self._next_id, self.boot_id, self._stopped, self._dumps)
+
+    def _transition(self, entry: Entry) -> None:
+        edge = msgspec.convert(entry.body, _Transition)
+        key = (Subject.parse(edge.subject), edge.type)
+        self._conditions[key] = Condition(*key, edge.after, entry.at, edge.reason, edge.missing)
+        if entry.incident is not None and edge.after is Status.TRUE:
+            self._join(entry.incident, entry, edge.severity, key)
+
+    def _join(self, name: str, entry: Entry, severity: Severity, key: Key) -> None:
+        """The edge that opens an incident is written before `opened`: if only the edge made it to the disk, it still is one."""
+        incident = self._incident
+        if incident is None or incident.id != name:
+            incident = Incident(name, entry.at, entry.id, severity, frozenset())
+        worst = max(incident.severity, severity, key=lambda each: each.rank)
+        self._incident = replace(incident, members=incident.members | {key}, severity=worst)
+
+    def _opened(self, entry: Entry) -> None:
+        body = msgspec.convert(entry.body, _Opened)
+        if self._incident is None or self._incident.id != body.incident:
+            self._incident = Incident(body.incident, entry.at, body.trigger, body.severity, frozenset())
+
+    def _closed(self, entry: Entry) -> None:
+        body = msgspec.convert(entry.body, _Closed)
+        if self._incident is not None and self._incident.id == body.incident:
+            self._incident = None
+
+    def _action(self, entry: Entry) -> None:
+        if msgspec.convert(entry.body, _Action).kind != ActionKind.TAKE_DUMP:
+            return
+        self._dumps = (*self._dumps, entry.wall)[-KEPT_DUMPS:]
+        if self._incident is not None and self._incident.id == entry.incident:
+            self._incident = replace(self._incident, last_dump=entry.at, dumps=self._incident.dumps + 1)
+
+    def _kernel(self, entry: Entry) -> None:
+        seq = msgspec.convert(entry.body, _Kernel).seq
+        self._kmsg_seq = max(seq, self._kmsg_seq if self._kmsg_seq is not None else seq)
+
+    def _checkpoint(self, entry: Entry) -> None:
+        body = msgspec.convert(entry.body, _Checkpoint)
+        conditions = [record.condition() for record in body.conditions]
+        incident = body.incident.incident() if body.incident else None
+        dumps = tuple(from_iso(text) for text in body.dumps)
+        self._conditions = {(condition.subject, condition.type): condition for condition in conditions}
+        self._incident = incident
+        self._next_id = max(self._next_id, body.next_id)
+        self._dumps = dumps or self._dumps
+        if body.kmsg_seq is not None:
+            self._kmsg_seq = max(body.kmsg_seq, self._kmsg_seq if self._kmsg_seq is not None else body.kmsg_seq)
+
+
+def _not_looked_at(condition: Condition, since: Moment) -> Condition:
+    if condition.status is Status.NOT_APPLICABLE:
+        return replace(condition, since=since)
+    return replace(condition, status=Status.UNKNOWN, since=since, reason=RESTARTED, missing=Missing.NOT_ASKED)

@@ -1,0 +1,145 @@
+"""What the running daemon leaves under /run for those who ask without asking it, and for its successor.
+
+`state.json` (world-readable, no secrets; one line in the file):
+
+    {"v":1,"boot_id":"5f0c...","mono_ms":3620011,"verdict":"failed","since":"2026-09-17T02:10:08Z",
+     "conditions":[{"subject":"gpu:0000:11:00.0","type":"GpuLost","status":"TRUE","since":"..."}],
+     "engines":{"vllm.service":{"state":"HELD","may_start":false,"why":"4 of 4 GPUs lost","lease":null}}}
+
+`children.json`: worker processes that were alive, so that a successor can adopt what is stuck:
+
+    {"v":1,"boot_id":"5f0c...","children":[{"pid":4711,"start_ticks":182739,"name":"pci","at":"port:0000:0f:00.0","since_mono":3611.2}]}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from xidwatch.records import RecordError, files
+
+NAME = "state.json"
+CHILDREN_NAME = "children.json"
+VERSION = 1
+WORLD_READABLE = 0o644
+STALE_INTERVALS = 3
+
+Freshness = Literal["fresh", "stale", "other boot"]
+
+
+class ConditionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A condition as people and scripts see it."""
+
+    subject: str
+    type: str
+    status: str
+    since: str
+    reason: str = ""
+    severity: str = ""
+
+
+class EngineState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate says about one engine."""
+
+    state: str
+    may_start: bool
+    why: str
+    lease: str | None = None
+
+
+class ProbeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one source is doing. `age_s`: since its last full answer, None when there never was one."""
+
+    success: bool
+    age_s: float | None = None
+    stuck_s: float = 0.0
+    text: str = ""
+
+
+class StateFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon's latest finished tick. `mono_ms` is CLOCK_MONOTONIC when it was written."""
+
+    boot_id: str
+    mono_ms: int
+    verdict: str
+    v: int = VERSION
+    since: str | None = None
+    conditions: tuple[ConditionState, ...] = ()
+    engines: dict[str, EngineState] = {}
+    tick: int | None = None
+    interval_s: float = 30.0
+    time: str | None = None
+    pid: int | None = None
+    incident: str | None = None
+    probes: dict[str, ProbeState] = {}
+
+
+def encode(state: StateFile) -> bytes:
+    """The file's content."""
+    return msgspec.json.encode(state) + b"\n"
+
+
+def write_atomic(path: Path, data: bytes, mode: int = WORLD_READABLE) -> None:
+    """A reader sees the old content or the new. No fsync: the place is a tmpfs, or the content dies with the boot. Raises OSError."""
+    files.replace(path, data, mode=mode, durable=False)
+
+
+def read(path: Path) -> StateFile:
+    """Raises RecordError with a hint when it is absent or damaged. Keys of a newer version are ignored."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=StateFile)
+    except FileNotFoundError as error:
+        raise RecordError(path, "no state file", "is xidwatch running? `systemctl status xidwatch` or `xidwatch run` tells") from error
+    except OSError as error:
+        raise RecordError(path, error.strerror or str(error), "the state file is made to be readable by everyone") from error
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RecordError(path, f"damaged: {error}", "a running xidwatch replaces it at its next tick") from error
+
+
+def freshness(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
+    """Whether it may still be believed. One that is older than three intervals, or from the future, is stale."""
+    if state.boot_id != boot_id:
+        return "other boot"
+    age_ms = now_mono_ms - state.mono_ms
+    return "fresh" if 0 <= age_ms <= STALE_INTERVALS * state.interval_s * 1000 else "stale"
+
+
+class Child(msgspec.Struct, frozen=True, kw_only=True):
+    """A live worker. `start_ticks` tells it from a later process with its number; `at` is the subject it was touching."""
+
+    pid: int
+    start_ticks: int
+    name: str
+    at: str | None = None
+    since_mono: float = 0.0
+
+
+class _Children(msgspec.Struct, frozen=True, kw_only=True):
+    boot_id: str
+    v: int = VERSION
+    children: tuple[Any, ...] = ()
+
+
+def encode_children(children: tuple[Child, ...], boot_id: str) -> bytes:
+    """The file's content."""
+    return msgspec.json.encode(_Children(boot_id=boot_id, children=children)) + b"\n"
+
+
+def decode_children(data: bytes, boot_id: str) -> tuple[Child, ...]:
+    """What can be read of it; none of another boot, whose process numbers mean nothing here."""
+    try:
+        document = msgspec.json.decode(data, type=_Children)
+    except (msgspec.MsgspecError, RecursionError):
+        return ()
+    if document.boot_id != boot_id:
+        return ()
+    return tuple(child for child in map(_child, document.children) if child is not None)
+
+
+def _child(plain: object) -> Child | None:
+    try:
+        return msgspec.convert(plain, Child)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,102 @@
+"""`xidwatch status`: the state file in words, never better than it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from xidwatch.cli import main
+from xidwatch.cli.status import describe
+from xidwatch.clock import SystemClock
+from xidwatch.records import state
+from xidwatch.records.state import ConditionState, ProbeState, StateFile
+
+LOST = ConditionState(
+    subject="gpu:0000:11:00.0", type="GpuLost", status="TRUE", since="2026-09-17T02:10:08Z", reason="nvml_status 15\x1b[2J"
+)
+GOOD = ConditionState(subject="gpu:0000:12:00.0", type="GpuLost", status="FALSE", since="2026-09-17T01:10:08Z")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A state directory whose daemon ran as an ordinary user: what is true now lies below it."""
+    (tmp_path / "run").mkdir()
+    return tmp_path
+
+
+def status(place: Path, *arguments: str) -> int:
+    return main(["--state-dir", str(place), "status", *arguments])
+
+
+def written(place: Path, *, verdict: str, age_s: float = 0.0, boot_id: str = "", pid: int | None = 4242) -> None:
+    clock = SystemClock()
+    shown = StateFile(
+        boot_id=boot_id or clock.boot_id,
+        mono_ms=int((clock.now().mono - age_s) * 1000),
+        verdict=verdict,
+        since="2026-09-17T02:10:08Z",
+        conditions=(LOST, GOOD),
+        tick=120,
+        pid=pid,
+        time="2026-09-17T02:10:38Z",
+        incident="20260917T021008Z-gpu-lost-11",
+        probes={"nvml": ProbeState(success=False, stuck_s=61.0, text="no answer in time"), "pci": ProbeState(success=True, age_s=1.0)},
+    )
+    (place / "run" / state.NAME).write_bytes(state.encode(shown))
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("healthy", 0), ("degraded", 1), ("failed", 2), ("unknown", 3)])
+def test_the_exit_status_is_the_verdict(place: Path, verdict: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """0 healthy, 1 degraded, 2 failed, 3 unknown; the verdict is the first word."""
+    written(place, verdict=verdict)
+    assert status(place) == code
+    assert capsys.readouterr().out.split()[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("age_s", "boot_id", "why"), [(1000.0, "", "older than three intervals"), (0.0, "another", "before the last reboot")]
+)
+def test_what_is_old_is_unknown(place: Path, age_s: float, boot_id: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A record that is stale or of another boot says nothing about now, however good it sounds."""
+    written(place, verdict="healthy", age_s=age_s, boot_id=boot_id)
+    assert status(place) == 3
+    shown = capsys.readouterr().out
+    assert shown.startswith("unknown")
+    assert why in shown
+    assert "it was healthy" in shown
+
+
+def test_a_daemon_that_has_stopped_is_said_to_have(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it knew last is shown as that."""
+    written(place, verdict="healthy", pid=None)
+    status(place)
+    assert "has stopped" in capsys.readouterr().out
+
+
+def test_no_state_file_is_unknown_with_what_to_do(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing goes to standard output, a hint goes to standard error."""
+    assert status(place) == 3
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "is xidwatch running?" in shown.err
+
+
+def test_what_is_bad_and_who_does_not_answer_is_named(place: Path) -> None:
+    """Bad conditions one by one, good ones counted, a stuck probe with how long; no control sign reaches the terminal."""
+    written(place, verdict="failed")
+    lines = describe(state.read(place / "run" / state.NAME), "fresh", "failed")
+    page = "\n".join(lines)
+    assert "TRUE    GpuLost gpu:0000:11:00.0" in page
+    assert "1 conditions looked at and good" in page
+    assert "probe nvml: does not answer: no answer in time, stuck for 61 s" in page
+    assert "\x1b" not in page
+
+
+def test_json_holds_both_verdicts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was recorded, and what may be believed now."""
+    written(place, verdict="healthy", age_s=1000.0)
+    assert status(place, "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["verdict_recorded"], found["freshness"]) == ("unknown", "healthy", "stale")

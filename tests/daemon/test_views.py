@@ -1,0 +1,194 @@
+"""The state as others see it: the state file, the metrics snapshot, the watcher watched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.clock import BOOT_ID, MONO, WALL, FakeClock
+from xidwatch.config import load_rules, rules_dir
+from xidwatch.core import watch
+from xidwatch.core.messages import KernelRead, SampleTaken
+from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject
+from xidwatch.core.ticks import Answer
+from xidwatch.core.watch import State
+from xidwatch.daemon import views
+from xidwatch.daemon.metrics import Snapshot
+from xidwatch.daemon.views import RECORDER_LATE_SECONDS, ProbeHistory
+from xidwatch.records import state as state_record
+from xidwatch.records.state import StateFile
+
+RULES = load_rules(rules_dir(None)).conditions
+NOW = FakeClock().now()
+SINCE = Moment(WALL - 60, MONO - 60)
+GPU = Subject("gpu", "0000:11:00.0")
+PORT = Subject("port", "0000:0f:00.0")
+DEAD: Readings = {
+    PORT: {"config_dword0": 0xFFFFFFFF, "driver": "pcieport"},
+    GPU: {"config_dword0": Missing.BEHIND_DEAD_PARENT, "nvml_status": 15, "driver": "nvidia"},
+}
+GOOD: Readings = {PORT: {"config_dword0": 0x1000C010, "command": 0x547, "secondary_bus": 16, "driver": "pcieport"}}
+
+
+def sampled(readings: Readings, state: State | None = None) -> tuple[State, Sample]:
+    sample = Sample(120, NOW, BOOT_ID, readings)
+    after, _ = watch.step(RULES, state or State(), SampleTaken(sample))
+    return after, sample
+
+
+def history() -> ProbeHistory:
+    """pci answered at the last tick, nvml at the one before, host never."""
+    found = ProbeHistory()
+    found.add({"pci": Answer("pci", "done", {}, took_ms=41), "nvml": Answer("nvml", "done", {}, took_ms=17)}, Moment(WALL - 30, MONO - 30))
+    found.add(
+        {
+            "pci": Answer("pci", "done", {}, took_ms=40),
+            "nvml": Answer("nvml", "timeout", {}, "no answer in 5 s", took_ms=5000),
+            "host": Answer("host", "crashed", {}, "exit status 1"),
+        },
+        NOW,
+    )
+    return found
+
+
+def state_file(state: State, sample: Sample | None = None, *, leaving: bool = False) -> StateFile:
+    return views.state_file(
+        RULES,
+        state,
+        boot_id=BOOT_ID,
+        now=NOW,
+        since=SINCE,
+        sample=sample,
+        interval=30.0,
+        history=history(),
+        stuck={"nvml": 27.46},
+        leaving=leaving,
+    )
+
+
+# --- the state file
+
+
+def test_the_state_file_says_what_is_wrong_and_since_when(tmp_path: Path) -> None:
+    """The verdict first; every condition with its reason and severity; readable by whoever reads such files."""
+    state, sample = sampled(DEAD)
+    shown = state_file(state, sample)
+    assert (shown.verdict, shown.tick, shown.boot_id, shown.mono_ms) == ("failed", 120, BOOT_ID, int(MONO * 1000))
+    assert (shown.since, shown.time) == ("2026-09-17T02:09:08.412Z", "2026-09-17T02:10:08.412Z")
+    assert state.incident
+    assert shown.incident == state.incident.id
+    true = {(c.type, c.subject): c for c in shown.conditions if c.status == "TRUE"}
+    assert set(true) == {("ConfigSpaceAllOnes", str(PORT)), ("GpuLost", str(GPU))}
+    assert true["GpuLost", str(GPU)].severity == "critical"
+    assert "nvml_status 15" in true["GpuLost", str(GPU)].reason
+    path = tmp_path / "state.json"
+    path.write_bytes(state_record.encode(shown))
+    assert state_record.read(path) == shown
+    assert state_record.freshness(shown, int(MONO * 1000) + 1, BOOT_ID) == "fresh"
+
+
+def test_conditions_are_in_order_and_only_those_that_apply() -> None:
+    """Sorted, so that two files can be compared; what cannot be so on this hardware is left out."""
+    state, sample = sampled({**GOOD, Subject("gpu", "0000:12:00.0"): {"config_dword0": 1, "driver": "amdgpu"}})
+    shown = state_file(state, sample)
+    keys = [(c.type, c.subject) for c in shown.conditions]
+    assert keys == sorted(keys)
+    assert ("GpuLost", "gpu:0000:12:00.0") not in keys
+    assert {c.status for c in shown.conditions} <= {"TRUE", "FALSE", "UNKNOWN"}
+
+
+def test_before_the_first_tick_nothing_is_claimed() -> None:
+    """No tick, no condition; the daemon that says so is there."""
+    shown = state_file(State())
+    assert (shown.tick, shown.conditions, shown.incident, shown.pid) == (None, (), None, os.getpid())
+
+
+def test_a_daemon_that_leaves_knows_nothing_any_more() -> None:
+    """Its last file has no pid and no verdict, whatever was true: nobody looks from now on. What it saw stays readable."""
+    shown = state_file(*sampled(DEAD), leaving=True)
+    assert (shown.verdict, shown.pid) == ("unknown", None)
+    assert any(c.status == "TRUE" for c in shown.conditions)
+
+
+def test_probes_show_their_age_and_where_they_are_stuck() -> None:
+    """One that has never answered has no age, not age zero."""
+    probes = state_file(State()).probes
+    assert (probes["pci"].success, probes["pci"].age_s, probes["pci"].stuck_s) == (True, 0.0, 0.0)
+    assert (probes["nvml"].success, probes["nvml"].age_s, probes["nvml"].stuck_s) == (False, 30.0, 27.5)
+    assert probes["nvml"].text == "no answer in 5 s"
+    assert (probes["host"].success, probes["host"].age_s) == (False, None)
+
+
+# --- the watcher watched
+
+
+def test_probes_are_readings_like_all_others() -> None:
+    """Under names that the rules can look at; without an age where there never was an answer."""
+    found = history().readings({"nvml": 27.46}, {}, MONO + 2)
+    assert found[Subject("probe", "pci")] == {"success": 1, "took_ms": 40, "age_seconds": 2.0, "stuck_seconds": 0.0}
+    assert found[Subject("probe", "nvml")] == {"success": 0, "took_ms": 5000, "age_seconds": 32.0, "stuck_seconds": 27.5}
+    assert "age_seconds" not in found[Subject("probe", "host")]
+
+
+@pytest.mark.parametrize(("behind", "success", "stuck"), [(0.0, 1, 0.0), (RECORDER_LATE_SECONDS, 1, 0.0), (90.04, 0, 90.0)])
+def test_a_recorder_is_watched_like_a_probe(behind: float, success: int, stuck: float) -> None:
+    """A few seconds are a busy disk; more is a disk that hangs."""
+    found = history().readings({}, {"recorder": behind, "recorder-2": 0.0}, MONO)
+    assert found[Subject("probe", "recorder")] == {"success": success, "stuck_seconds": stuck}
+    assert found[Subject("probe", "recorder-2")] == {"success": 1, "stuck_seconds": 0.0}
+
+
+def test_metrics_see_the_same_of_the_probes() -> None:
+    """In base units."""
+    seen = history().views({"nvml": 27.46})
+    assert (seen["nvml"].success, seen["nvml"].answered_mono, seen["nvml"].took_seconds) == (False, MONO - 30, 5.0)
+    assert seen["nvml"].stuck_seconds == 27.46
+    assert seen["host"].answered_mono is None
+
+
+# --- the snapshot
+
+
+def snapshot(state: State, sample: Sample | None) -> Snapshot:
+    return views.snapshot(
+        RULES,
+        state,
+        sample=sample,
+        readings=sample.readings if sample else {},
+        inventory={},
+        probes={},
+        known_xids=(79,),
+        gap_records=3,
+        ticks_missed=2,
+        dumps=1,
+        behind=0.5,
+    )
+
+
+def test_a_snapshot_holds_what_the_state_holds() -> None:
+    """Xids as counted, conditions as judged, and whether an incident is open."""
+    state, sample = sampled(DEAD)
+    lost = KernelEvent(1, 0, "xid", Severity.CRITICAL, "x", xid=79, pci=PciAddress.parse("0000:11:00.0"), driver_fatal=True)
+    state, _ = watch.step(RULES, state, KernelRead(((NOW, lost),), 1, NOW))
+    shown = snapshot(state, sample)
+    assert (shown.verdict, shown.tick, shown.sampled_mono, shown.sampled_wall) == ("failed", 120, MONO, WALL)
+    assert dict(shown.xids) == {(PciAddress.parse("0000:11:00.0"), 79): 1}
+    assert shown.incident_open
+    assert len(shown.conditions) == len(state.conditions)
+    assert (shown.kernel_gap_records, shown.ticks_missed, shown.dumps, shown.records_behind_seconds) == (3, 2, 1, 0.5)
+
+
+def test_an_empty_snapshot_has_no_sample_time() -> None:
+    """Not the epoch, and not age zero."""
+    shown = snapshot(State(), None)
+    assert (shown.sampled_mono, shown.tick, shown.incident_open) == (None, 0, False)
+
+
+def test_the_counters_that_people_alert_on_exist_from_the_start() -> None:
+    """`increase()` cannot see the birth of a series; yet every Xid times every GPU would make a page nobody wants to scrape."""
+    xids = load_rules(rules_dir(None)).xids
+    preset = views.preset_xids(xids)
+    assert {13, 31, 43, 45, 48, 63, 79, 94, 95, 119, 120, 154} <= set(preset)
+    assert len(preset) < 64

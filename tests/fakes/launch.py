@@ -1,0 +1,50 @@
+"""Start the real daemon with probes of the test's choosing: `python -m tests.fakes.launch SETTINGS.json`.
+
+    {"state_dir": "...", "run_dir": "...", "config": {"interval": "0.5s"}, "config_path": null, "rules_dir": "...", "once": false,
+     "specs": [{"name": "host", "target": "xidwatch.probes.host:create"}],
+     "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}}
+
+`patience` replaces constants that a test would otherwise have to sit out, in the daemon's own process only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from xidwatch.config import load_rules, parse_config, rules_dir
+from xidwatch.daemon.main import run
+from xidwatch.daemon.service import Settings
+from xidwatch.daemon.workers import ProbeSpec
+
+
+def main(path: str) -> int:
+    """The exit status of the daemon."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one of the probes aborts on purpose
+    given = json.loads(Path(path).read_text())
+    _replace(given.get("patience", {}))
+    settings = Settings(
+        state_dir=Path(given["state_dir"]),
+        run_dir=Path(given["run_dir"]),
+        config=parse_config(given["config"]),
+        rules=load_rules(rules_dir(Path(given["rules_dir"]) if given.get("rules_dir") else None)),
+        config_path=Path(given["config_path"]) if given.get("config_path") else None,
+        once=given.get("once", False),
+        specs=tuple(ProbeSpec(**spec) for spec in given["specs"]),
+    )
+    return run(settings)
+
+
+def _replace(patience: Mapping[str, float]) -> None:
+    for place, seconds in patience.items():
+        module, _, name = place.partition(":")
+        assert hasattr(importlib.import_module(module), name), place
+        setattr(importlib.import_module(module), name, seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

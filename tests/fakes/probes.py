@@ -1,0 +1,174 @@
+"""Probes that misbehave on purpose, each named for what it does. Run by the real worker in a real process.
+
+All of them know three ports and answer for each, as the pci probe does. While the file named by the option `when` exists
+(without the option: always) they do what they were made for when they come to the second port.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tests.fakes.nvml import FakeNvml
+from xidwatch.core.model import Missing, Subject
+from xidwatch.probes.base import Ask, Emit, Probe
+from xidwatch.probes.nvml import NvmlProbe
+
+CHANNEL = 3  # the descriptor the nursery gives every child
+PORTS = tuple(Subject("port", f"0000:00:{n:02x}.0") for n in range(1, 7))
+FIRST, SECOND, THIRD = PORTS[:3]
+ALIVE = 0xC0101000
+
+Options = Mapping[str, object]
+Trouble = Callable[[Ask, Emit], None]
+
+
+class Scripted:
+    """Answers for its ports in order; at the ones in `bad` trouble comes first. What it is told to skip it does not touch."""
+
+    between_seconds: float | None = None
+
+    def __init__(self, options: Options, trouble: Trouble, *, ports: tuple[Subject, ...] = (FIRST, SECOND, THIRD)) -> None:
+        self._when = Path(str(options["when"])) if "when" in options else None
+        self._trouble = trouble
+        self._ports = ports
+        self.bad = frozenset({SECOND})
+
+    def sample(self, ask: Ask, emit: Emit) -> None:
+        """One port good, then trouble at the next, unless told to leave it out."""
+        for port in self._ports:
+            if str(port) in ask.skip:
+                emit.reading(port, "config_dword0", Missing.NOT_ASKED)
+                continue
+            emit.at(port)
+            if port in self.bad and (self._when is None or self._when.exists()):
+                self._trouble(ask, emit)
+            emit.reading(port, "config_dword0", ALIVE)
+
+    def look(self, ask: Ask, emit: Emit) -> None:
+        """The same, without trouble."""
+
+    def inventory(self, ask: Ask, emit: Emit) -> None:
+        """Nothing."""
+
+    def between(self) -> None:
+        """Never called."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def never_answers(options: Options) -> Probe:
+    """Hangs in user space, deaf to SIGTERM."""
+    return Scripted(options, _hang)
+
+
+def _hang(_ask: Ask, _emit: Emit) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        signal.pause()
+
+
+def crashes(options: Options) -> Probe:
+    """Dies as a library that aborts does."""
+    return Scripted(options, lambda _ask, _emit: os.abort())
+
+
+def says_rubbish(options: Options) -> Probe:
+    """A line that is no line of the protocol."""
+    return Scripted(options, lambda _ask, _emit: _raw(b"\x00\xffnot json at all\n"))
+
+
+def says_half_a_line(options: Options) -> Probe:
+    """Half a line, and then its end."""
+
+    def half(_ask: Ask, _emit: Emit) -> None:
+        _raw(b'{"ask": 1, "reading": {"subj')
+        os._exit(0)
+
+    return Scripted(options, half)
+
+
+def floods(options: Options) -> Probe:
+    """Readings without end, every one of them well formed."""
+
+    def flood(_ask: Ask, emit: Emit) -> None:
+        while True:
+            emit.reading(FIRST, "link_width", 16)
+
+    return Scripted(options, flood)
+
+
+def says_one_endless_line(options: Options) -> Probe:
+    """A line that never comes to its end."""
+
+    def endless(_ask: Ask, _emit: Emit) -> None:
+        while True:
+            _raw(b"x" * 65536)
+
+    return Scripted(options, endless)
+
+
+def answers_late(options: Options) -> Probe:
+    """Waits until somebody has opened the FIFO `gate` for writing and closed it again, which may be long after the deadline."""
+    return Scripted(options, lambda _ask, _emit: _pass(Path(str(options["gate"]))))
+
+
+def opens_file(options: Options) -> Probe:
+    """Creates the file `file`: on a frozen filesystem that is real uninterruptible sleep."""
+    return Scripted(options, lambda _ask, _emit: _create(str(options["file"])))
+
+
+def opens_file_everywhere(options: Options) -> Probe:
+    """The same at five of its six ports, so that a worker which leaves out one gets stuck at the next."""
+    probe = Scripted(options, lambda _ask, _emit: _create(str(options["file"])), ports=PORTS)
+    probe.bad = frozenset(PORTS[1:])
+    return probe
+
+
+def _create(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+
+
+def _pass(gate: Path) -> None:
+    gate.read_bytes()
+
+
+def _raw(data: bytes) -> None:
+    while data:
+        data = data[os.write(CHANNEL, data) :]
+
+
+class _Steered(NvmlProbe):
+    """The real NVML probe over the fake library, steered by a file: {"lost": [0, 2], "hang": true} or {"gate": "/a/fifo"}."""
+
+    def __init__(self, gpus: int, steering: Path | None) -> None:
+        self.library = FakeNvml.with_gpus(gpus)
+        self._steering = steering
+        super().__init__(self.library)
+
+    def sample(self, ask: Ask, emit: Emit) -> None:
+        """As steered."""
+        wanted = self._wanted()
+        for index, gpu in enumerate(self.library.gpus):
+            gpu.lost = 15 if index in wanted.get("lost", ()) else 0
+        if wanted.get("hang"):
+            _hang(ask, emit)
+        if "gate" in wanted:
+            _pass(Path(wanted["gate"]))
+        super().sample(ask, emit)
+
+    def _wanted(self) -> dict[str, Any]:
+        if self._steering is None or not self._steering.exists():
+            return {}
+        return dict(json.loads(self._steering.read_text()))
+
+
+def steered_nvml(options: Options) -> Probe:
+    """Options: `gpus`, their number; `steering`, the file (absent: all is well)."""
+    steering = options.get("steering")
+    return _Steered(int(str(options.get("gpus", 4))), Path(str(steering)) if steering else None)

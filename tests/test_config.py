@@ -1,0 +1,235 @@
+"""What an operator may write, and what is said about every mistake."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xidwatch import config as settings
+from xidwatch.config import Config, ConfigError, as_mapping, check_watchdog, load_config, load_rules, parse_config, rules_dir
+
+SHIPPED = Path(__file__).parent.parent / "rules"
+
+
+def problems(table: dict[str, Any]) -> list[str]:
+    """What is said about a table; nothing when it is taken."""
+    try:
+        parse_config(table, "c.toml")
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+# --- taken
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty seconds, metrics on loopback only, every probe."""
+    monkeypatch.setattr(settings, "DEFAULT_CONFIG", tmp_path / "config.toml")
+    config = load_config(None)
+    assert config == Config() == parse_config({})
+    assert config.interval_seconds == 30
+    assert config.metrics_address == ("127.0.0.1", 20079)
+    assert [config.deadline_seconds(probe) for probe in settings.PROBES] == [5, 4, 2]
+
+
+def test_the_default_file_is_read_when_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to name it, and its mistakes count."""
+    monkeypatch.setattr(settings, "DEFAULT_CONFIG", tmp_path / "config.toml")
+    (tmp_path / "config.toml").write_text('interval = "5s"\n')
+    assert load_config(None).interval_seconds == 5
+    (tmp_path / "config.toml").write_text("interval = 5\n")
+    with pytest.raises(ConfigError, match=r"config\.toml: interval"):
+        load_config(None)
+
+
+def test_the_example_in_the_docstring_is_taken(tmp_path: Path) -> None:
+    """What is documented works."""
+    assert settings.__doc__
+    example = settings.__doc__.partition("\n\n")[2].rpartition("\n\nWithout")[0]
+    path = tmp_path / "config.toml"
+    path.write_text(example)
+    config = load_config(path)
+    assert config.interval == "30s"
+    assert config.probes.nvml.enabled
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:20079", ("127.0.0.1", 20079)),
+        ("0.0.0.0:9100", ("0.0.0.0", 9100)),
+        ("[::1]:20079", ("::1", 20079)),
+        ("[::]:0", ("::", 0)),
+        ("", None),
+    ],
+)
+def test_metrics_may_listen_where_the_operator_says(text: str, address: tuple[str, int] | None) -> None:
+    """Either version of IP, beyond loopback if that is wanted, or not at all."""
+    assert parse_config({"metrics": text}).metrics_address == address
+
+
+def test_a_deadline_never_reaches_into_the_next_tick() -> None:
+    """It is cut to eight tenths of the interval, without an error: the defaults must fit any interval."""
+    config = parse_config({"interval": "1s", "probes": {"host": {"deadline": "300ms"}}})
+    assert config.deadline_seconds("nvml") == pytest.approx(0.8)
+    assert config.deadline_seconds("host") == pytest.approx(0.3)
+
+
+def test_a_root_is_where_a_tree_is_mounted() -> None:
+    """Empty where it always is, and for a probe that reads no tree."""
+    config = parse_config({"probes": {"pci": {"root": "/host/sys"}}})
+    assert [config.root(probe) for probe in settings.PROBES] == ["", "/host/sys", ""]
+
+
+def test_a_configuration_survives_the_way_between_processes() -> None:
+    """As plain values and back."""
+    config = parse_config({"interval": "5s", "evidence_dirs": ["/mnt/usb"], "probes": {"nvml": {"enabled": False}}})
+    assert parse_config(as_mapping(config)) == config
+    assert config.evidence_dirs == ("/mnt/usb",)
+
+
+# --- refused
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": ({"intervall": "30s"}, "intervall: unknown key (known here: evidence_dirs, interval, kernel_log, metrics, probes)"),
+    "unknown probe": ({"probes": {"gpu": {}}}, "probes.gpu: unknown key (known here: host, nvml, pci)"),
+    "no such setting": ({"probes": {"nvml": {"root": "/x"}}}, "probes.nvml.root: unknown key (known here: deadline, enabled)"),
+    "number without unit": ({"interval": 30}, 'interval: expected a text in quotes, as in "30s", not 30'),
+    "text for a switch": ({"probes": {"pci": {"enabled": "no"}}}, 'probes.pci.enabled: expected true or false, not "no"'),
+    "switch for a text": ({"metrics": False}, 'metrics: expected a text in quotes, as in "30s", not false'),
+    "number for a table": ({"probes": {"pci": 4}}, "probes.pci: expected a table, [probes.pci], not 4"),
+    "table for a text": ({"interval": {}}, 'interval: expected a text in quotes, as in "30s", not a table'),
+    "list for a text": ({"kernel_log": ["/dev/kmsg", True]}, 'kernel_log: expected a text in quotes, as in "30s", not ["/dev/kmsg", true]'),
+    "text for a list": (
+        {"evidence_dirs": "/a"},
+        'evidence_dirs: expected a list of texts in quotes, as in ["/mnt/usb/xidwatch"], not "/a"',
+    ),
+    "duration without unit": (
+        {"probes": {"host": {"deadline": "5"}}},
+        "probes.host.deadline: '5' is not a duration (a number and its unit: ms, s, m, h or d, as in \"30s\")",
+    ),
+    "negative duration": (
+        {"interval": "-30s"},
+        "interval: '-30s' is not a duration (a number and its unit: ms, s, m, h or d, as in \"30s\")",
+    ),
+    "interval too short": ({"interval": "10ms"}, 'interval: must be at least "0.2s", not "10ms"'),
+    "no time to answer": ({"probes": {"pci": {"deadline": "0s"}}}, 'probes.pci.deadline: must be at least "0.05s", not "0s"'),
+    "relative path": ({"probes": {"pci": {"root": "sys"}}}, 'probes.pci.root: must be a full path, beginning with "/", not "sys"'),
+    "no log": ({"kernel_log": ""}, 'kernel_log: must be a full path, beginning with "/", not ""'),
+    "relative directory": ({"evidence_dirs": ["/a", "b"]}, 'evidence_dirs[1]: must be a full path, beginning with "/", not "b"'),
+}
+
+
+@pytest.mark.parametrize(("table", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_named_with_its_place_and_the_cure(table: dict[str, Any], said: str) -> None:
+    """In the words of the file, not of the programming language."""
+    assert problems(table) == [f"c.toml: {said}"]
+
+
+@pytest.mark.parametrize("text", ["localhost:20079", "127.0.0.1", ":20079", "127.0.0.1:http", "127.0.0.1:65536", "1.2.3:80", "20079"])
+def test_an_address_is_an_ip_and_a_port(text: str) -> None:
+    """A name would have to be looked up, and the loop does not wait for a name service."""
+    (said,) = problems({"metrics": text})
+    assert said.startswith(f'c.toml: metrics: "{text}" is not an address to listen on')
+    assert '"127.0.0.1:20079"' in said
+
+
+def test_every_mistake_is_said_at_once() -> None:
+    """A wrong type in one place hides no wrong value in another, and is not said twice."""
+    table = {"interval": 30, "metrics": "here", "x": 1, "probes": {"pci": 4, "host": {"deadline": "5"}, "nvml": {"enabled": 1}}}
+    places = [said.split(": ")[1] for said in problems(table)]
+    assert sorted(places) == ["interval", "metrics", "probes.host.deadline", "probes.nvml.enabled", "probes.pci", "x"]
+
+
+JSONISH: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=8), inner, max_size=2)),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(["interval", "metrics", "kernel_log", "evidence_dirs", "probes"])
+
+
+@given(st.dictionaries(KEYS, JSONISH, max_size=4))
+def test_whatever_is_written_is_taken_or_refused_in_words(table: dict[str, Any]) -> None:
+    """Never a traceback, and never the jargon of a validator."""
+    for said in problems(table):
+        assert said.startswith("c.toml: ")
+        for jargon in "$`":
+            assert jargon not in said or jargon in str(table)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """One that was named has to be there, and has to be TOML."""
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
+        load_config(tmp_path / "nowhere.toml")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load_config(tmp_path)
+    broken = tmp_path / "broken.toml"
+    for content in (b"interval = \n", b'interval = "30s\n', b"\xff\xfe", b"x = " + b"[" * 5000):
+        broken.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"broken\.toml: not TOML: .+"):
+            load_config(broken)
+
+
+def test_an_interval_has_to_fit_twice_into_the_watchdog() -> None:
+    """Without a watchdog any interval will do."""
+    config = parse_config({"interval": "60s"})
+    check_watchdog(config, 0)
+    check_watchdog(config, 120)
+    with pytest.raises(ConfigError, match=r'interval: "60s" is longer than half of the unit\'s WatchdogSec \(90 s\)'):
+        check_watchdog(config, 90)
+
+
+# --- rules
+
+
+def test_rules_are_those_of_the_package_or_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As given; else inside the installed package; else beside it in the checkout."""
+    assert rules_dir(tmp_path) == tmp_path
+    monkeypatch.setattr(settings, "__file__", str(tmp_path / "xidwatch" / "config.py"))
+    assert rules_dir(None) == tmp_path / "rules"
+    (tmp_path / "xidwatch" / "_rules").mkdir(parents=True)
+    assert rules_dir(None) == tmp_path / "xidwatch" / "_rules"
+
+
+def test_the_shipped_rules_are_sound() -> None:
+    """The conditions the program is built on are among them, and Xid 79 ends talk with the driver."""
+    rules = load_rules(rules_dir(None))
+    wanted = {"ConfigSpaceAllOnes", "ConfigSpaceReset", "GpuLost", "DriverFatalXid", "ProbeStuck", "KernelLogGap"}
+    assert wanted <= {rule.type for rule in rules.conditions}
+    assert rules.xids[79].driver_fatal
+
+
+def test_every_mistake_in_both_rule_files_is_said_at_once(tmp_path: Path) -> None:
+    """Each with its file and its row."""
+    (tmp_path / "conditions.toml").write_text(
+        '[A]\nabout = "gpu"\nwhen = "no_such_quantity > 0"\nseverity = "error"\nsource = "x"\n[B]\nabout = "moon"\n'
+    )
+    (tmp_path / "xid.toml").write_text('[xid]\n79 = { mnemonic = "X", class = "link", severity = "awful" }\nx = 1\n')
+    with pytest.raises(ConfigError) as refused:
+        load_rules(tmp_path)
+    said = refused.value.problems
+    assert {line.split(": ")[0] for line in said} == {str(tmp_path / "conditions.toml"), str(tmp_path / "xid.toml")}
+    for part in ("A.when", "no_such_quantity", "B.about", "'moon'", "xid.79.severity", "xid.x"):
+        assert any(part in line for line in said), part
+
+
+def test_a_rule_file_that_is_not_there_hides_nothing_in_the_other(tmp_path: Path) -> None:
+    """Both are looked at whatever the first one holds."""
+    with pytest.raises(ConfigError) as refused:
+        load_rules(tmp_path)
+    assert [line.rpartition("/")[2] for line in refused.value.problems] == [
+        "conditions.toml: No such file or directory",
+        "xid.toml: No such file or directory",
+    ]
+    shutil.copy(SHIPPED / "conditions.toml", tmp_path)
+    (tmp_path / "xid.toml").write_text("[")
+    with pytest.raises(ConfigError, match=r"xid\.toml: not TOML") as refused:
+        load_rules(tmp_path)
+    assert len(refused.value.problems) == 1

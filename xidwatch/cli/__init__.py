@@ -1,0 +1,67 @@
+"""The command line: one small module per command, each with `add(subparsers)` and `run(arguments) -> exit code`.
+
+0 healthy, 1 degraded, 2 failed, 3 unknown; 64 usage, 66 no such input, 78 configuration. Results go to standard
+output, words for people to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from xidwatch import __version__
+from xidwatch.config import DEFAULT_STATE
+
+COMMANDS = ("run", "status", "report", "note", "allow_driver")
+EX_USAGE = 64
+EX_INTERRUPTED = 130  # as a shell says of SIGINT
+EX_PIPE = 141  # and of SIGPIPE
+DESCRIPTION = "Flight recorder and safe-restart supervisor for multi-GPU inference hosts."
+EXIT_CODES = "Exit status: 0 healthy, 1 degraded, 2 failed, 3 unknown; 64 usage, 66 no such input, 78 configuration."
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """A usage error is 64 here (sysexits), not argparse's 2, which means `failed`."""
+        self.print_usage(sys.stderr)
+        self.exit(EX_USAGE, f"{self.prog}: {message} (`{self.prog} --help` tells more)\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and the options they share."""
+    top = _Parser(prog="xidwatch", description=DESCRIPTION, epilog=EXIT_CODES)
+    top.add_argument("--version", action="version", version=f"xidwatch {__version__}")
+    top.add_argument("--config", type=Path, metavar="FILE", help="settings (default /etc/xidwatch/config.toml; none is needed)")
+    top.add_argument("--state-dir", type=Path, metavar="DIR", help=f"where records are kept (default {DEFAULT_STATE})")
+    top.add_argument("--rules-dir", type=Path, metavar="DIR", help="conditions.toml and xid.toml (default: as shipped)")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands", parser_class=_Parser)
+    for name in COMMANDS:
+        importlib.import_module(f"xidwatch.cli.{name}").add(commands)
+    return top
+
+
+def _state_dir(command: str, environment: Mapping[str, str]) -> Path:
+    """The default. systemd's StateDirectory= is for the service alone: inside an engine's unit it would be the engine's."""
+    given = environment.get("STATE_DIRECTORY", "").partition(":")[0] if command == "run" else ""
+    return Path(given) if given else DEFAULT_STATE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script."""
+    arguments = parser().parse_args(argv)
+    if arguments.state_dir is None:
+        arguments.state_dir = _state_dir(arguments.command, os.environ)
+    code = EX_PIPE
+    try:
+        code = arguments.run(arguments)
+        print(end="", flush=True)
+    except BrokenPipeError:  # `xidwatch report | head`: the reader has seen enough, and what was found stays what it is
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return EX_INTERRUPTED
+    return code

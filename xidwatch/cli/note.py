@@ -1,0 +1,37 @@
+"""`xidwatch note TEXT`: a person's remark into the journal, so that the report can show it beside what happened."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+EX_UNAVAILABLE = 69
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = commands.add_parser("note", help="write a remark into the journal (what was swapped, what was heard)")
+    command.add_argument("text", nargs="+", metavar="TEXT", help="the remark")
+    command.set_defaults(run=lambda arguments: send(arguments, "note"))
+
+
+def send(arguments: argparse.Namespace, what: str) -> int:
+    """0 when the daemon took it, 69 when it did not, or there is none."""
+    from xidwatch.daemon.control import ask
+    from xidwatch.daemon.rundir import run_dir
+
+    place = run_dir(arguments.state_dir.absolute())
+    text = os.fsencode(" ".join(arguments.text)).decode(errors="replace")  # as typed, in whatever encoding
+    try:
+        reply = ask(place, {"do": what, "text": text})
+    except PermissionError:
+        print(f"xidwatch: {place}: permission denied. Only root may tell the service something", file=sys.stderr)
+        return EX_UNAVAILABLE
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        print(f"xidwatch: no daemon answers at {place}: {why.lower()}. Is it running? `xidwatch status` tells", file=sys.stderr)
+        return EX_UNAVAILABLE
+    print(f"xidwatch: {reply.get('text', '')}", file=sys.stderr)
+    return 0 if reply.get("ok") else EX_UNAVAILABLE

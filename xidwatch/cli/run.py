@@ -1,0 +1,64 @@
+"""`xidwatch run`: the service itself, or one tick of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from xidwatch.config import ConfigError, check_watchdog, load_config, load_rules, rules_dir
+
+EX_CANTCREAT = 73
+EX_TEMPFAIL = 75
+EX_CONFIG = 78
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = commands.add_parser("run", help="sample, watch, record; the systemd unit runs this")
+    command.add_argument("--once", action="store_true", help="one tick, then stop: 0 when it is on disk")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """78 for a configuration that is refused, 75 when another one runs, 73 without a place to write, else as the daemon ends."""
+    # Imported here: `status` must not pay for what only the daemon needs.
+    from xidwatch.daemon.main import run as run_daemon
+    from xidwatch.daemon.notify import Notifier
+    from xidwatch.daemon.rundir import AlreadyRunning, run_dir
+    from xidwatch.daemon.service import Settings
+
+    try:
+        config = load_config(arguments.config)
+        check_watchdog(config, Notifier().watchdog_seconds)
+        rules = load_rules(rules_dir(arguments.rules_dir))
+    except ConfigError as error:
+        return _refuse(EX_CONFIG, *error.problems)
+    state_dir = arguments.state_dir.absolute()
+    place = run_dir(state_dir, os.environ.get("RUNTIME_DIRECTORY", ""))
+    settings = Settings(state_dir, place, config, rules, arguments.config, log_mode(), arguments.once)
+    try:
+        return run_daemon(settings)
+    except AlreadyRunning as error:
+        return _refuse(EX_TEMPFAIL, f"{error}. Stop it first, or choose another --state-dir")
+    except OSError as error:
+        if error.filename is None:  # of no file we were told to use
+            raise
+        cure = "Run as root, or choose a --state-dir of your own" if isinstance(error, PermissionError) else "Choose another --state-dir"
+        return _refuse(EX_CANTCREAT, f"{error.filename}: {(error.strerror or str(error)).lower()}. {cure}")
+
+
+def _refuse(code: int, *reasons: str) -> int:
+    for reason in reasons:
+        print(f"xidwatch: {reason}", file=sys.stderr)
+    return code
+
+
+def log_mode() -> str:
+    """journal: structured, where systemd has connected standard error to journald; else lines for a person.
+
+    The variable alone is no proof: what a service starts inherits it, a desktop's terminals for one (systemd.exec(5)).
+    """
+    mine = os.fstat(2)
+    return "journal" if os.environ.get("JOURNAL_STREAM") == f"{mine.st_dev}:{mine.st_ino}" else "terminal"

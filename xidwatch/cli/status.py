@@ -1,0 +1,84 @@
+"""`xidwatch status`: what the daemon last knew, from its state file; no hardware is asked.
+
+failed since 2026-09-17T02:10:08.412Z  (tick 120, recorded 2026-09-17T02:10:38.004Z, every 30 s)
+incident open: 20260917T021008Z-bus-lost-0f  (xidwatch report)
+TRUE    ConfigSpaceAllOnes port:0000:0f:00.0 since 2026-09-17T02:10:08.412Z: config_dword0 ffffffff
+UNKNOWN ConfigSpaceAllOnes of 8: config_dword0 missing (BEHIND_DEAD_PARENT)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from xidwatch.clock import BOOT_ID
+from xidwatch.daemon.rundir import STATE, find_run_dir
+from xidwatch.records import RecordError, state
+from xidwatch.records.state import ConditionState, StateFile
+from xidwatch.report.words import clean
+
+EXIT = {"healthy": 0, "degraded": 1, "failed": 2, "unknown": 3}
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = commands.add_parser("status", help="the host in one word, and why")
+    command.add_argument("--json", action="store_true", help="the state file, with its freshness")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 healthy, 1 degraded, 2 failed, 3 unknown or not running."""
+    try:
+        shown = state.read(find_run_dir(arguments.state_dir) / STATE)
+    except RecordError as error:
+        print(f"xidwatch: {error}", file=sys.stderr)
+        return EXIT["unknown"]
+    fresh = state.freshness(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
+    verdict = shown.verdict if fresh == "fresh" else "unknown"
+    if arguments.json:
+        plain = json.loads(state.encode(shown))
+        print(json.dumps({**plain, "verdict": verdict, "verdict_recorded": shown.verdict, "freshness": fresh}, indent=1))
+    else:
+        print("\n".join(describe(shown, fresh, verdict)))
+    return EXIT.get(verdict, EXIT["unknown"])
+
+
+def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
+    """For people: the verdict first, then what it rests on."""
+    lines = [f"{verdict} since {shown.since}  (tick {shown.tick}, recorded {shown.time}, every {shown.interval_s:g} s)"]
+    lines += _doubts(shown, fresh)
+    if shown.incident:
+        lines.append(f"  incident open: {shown.incident}  (xidwatch report)")
+    lines += [f"  TRUE    {c.type} {c.subject} since {c.since}: {clean(c.reason)}" for c in shown.conditions if c.status == "TRUE"]
+    lines += _unknown([c for c in shown.conditions if c.status == "UNKNOWN"])
+    lines.append(f"  {sum(1 for c in shown.conditions if c.status == 'FALSE')} conditions looked at and good")
+    for name, probe in sorted(shown.probes.items()):
+        stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
+        answered = "answers" if probe.success else f"does not answer{': ' + clean(probe.text) if probe.text else ''}"
+        lines.append(f"  probe {name}: {answered}{stuck}")
+    return lines
+
+
+def _doubts(shown: StateFile, fresh: str) -> list[str]:
+    if shown.pid is None:
+        return ["  the daemon has stopped: what follows is what it knew last"]
+    if fresh == "other boot":
+        return [f"  recorded before the last reboot, when it was {shown.verdict}; the daemon has not run since"]
+    if fresh == "stale":
+        return [f"  older than three intervals: it was {shown.verdict}, nobody knows what is true now. Does the daemon hang?"]
+    return []
+
+
+def _unknown(conditions: list[ConditionState]) -> list[str]:
+    """One line for all that share type and reason: behind a dead switch there are dozens."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for condition in conditions:
+        groups.setdefault((condition.type, clean(condition.reason)), []).append(condition.subject)
+    return [
+        f"  UNKNOWN {type_} {subjects[0] if len(subjects) == 1 else f'of {len(subjects)}'}: {reason}"
+        for (type_, reason), subjects in groups.items()
+    ]

@@ -1,0 +1,268 @@
+"""What an operator may set: TOML, strict, every mistake at once with its path and what to do.
+
+    interval = "30s"
+    metrics = "127.0.0.1:20079"                    # "" = off
+    evidence_dirs = ["/mnt/usb/xidwatch"]          # records and dumps go there as well as into the state directory
+
+    [probes.nvml]
+    enabled = true
+    deadline = "5s"
+
+Without any file the defaults below hold.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from xidwatch.core.kernel import XidRule, xid_rules
+from xidwatch.core.rules import Rule, RulesError, load, seconds
+
+DEFAULT_CONFIG = Path("/etc/xidwatch/config.toml")
+DEFAULT_STATE = Path("/var/lib/xidwatch")
+DEFAULT_RUN = Path("/run/xidwatch")
+SHORTEST_INTERVAL = 0.2  # seconds, as all of these
+SHORTEST_DEADLINE = 0.05
+LONGEST_SHARE = 0.8  # of the interval, for a deadline
+PROBES = ("nvml", "pci", "host")
+
+T = TypeVar("T")
+
+
+class ConfigError(Exception):
+    """Everything that is wrong, one line each: where, what, and what to do."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class ProbeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One probe. `deadline`: a tick waits no longer for its answer."""
+
+    enabled: bool = True
+    deadline: str = "4s"
+
+
+class TreeProbeConfig(ProbeConfig, frozen=True, forbid_unknown_fields=True):
+    """A probe that reads a tree of files. `root`: where that is mounted, "" for where it always is."""
+
+    root: str = ""
+
+
+class ProbesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All probes. The root of `pci` is sysfs, that of `host` proc."""
+
+    nvml: ProbeConfig = ProbeConfig(deadline="5s")
+    pci: TreeProbeConfig = TreeProbeConfig()
+    host: TreeProbeConfig = TreeProbeConfig(deadline="2s")
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    interval: str = "30s"
+    metrics: str = "127.0.0.1:20079"
+    kernel_log: str = "/dev/kmsg"
+    evidence_dirs: tuple[str, ...] = ()
+    probes: ProbesConfig = ProbesConfig()
+
+    @property
+    def interval_seconds(self) -> float:
+        """Between the beginnings of two ticks."""
+        return seconds(self.interval)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port to listen on, None for not at all."""
+        if not self.metrics:
+            return None
+        host, _, port = self.metrics.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def deadline_seconds(self, probe: str) -> float:
+        """How long a tick waits for a probe: never so long that it runs into the next."""
+        chosen: ProbeConfig = getattr(self.probes, probe)
+        return min(seconds(chosen.deadline), self.longest_deadline_seconds)
+
+    @property
+    def longest_deadline_seconds(self) -> float:
+        """Beyond it the answer of one tick would come in the next."""
+        return LONGEST_SHARE * self.interval_seconds
+
+    def root(self, probe: str) -> str:
+        """Where the tree is that a probe reads, "" for where it always is, or when it reads none."""
+        chosen: ProbeConfig = getattr(self.probes, probe)
+        return chosen.root if isinstance(chosen, TreeProbeConfig) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All rule files, checked."""
+
+    conditions: tuple[Rule, ...]
+    xids: Mapping[int, XidRule]
+
+
+def load_config(path: Path | None) -> Config:
+    """Read and check a file; without one (None, and the default path absent) the defaults. Raises ConfigError."""
+    try:
+        return parse_config(_toml(path or DEFAULT_CONFIG), str(path or DEFAULT_CONFIG))
+    except ConfigError as error:
+        if path is None and isinstance(error.__cause__, FileNotFoundError):
+            return Config()
+        raise
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError([f"{path}: not TOML: {error}"]) from error
+
+
+def parse_config(table: Mapping[str, Any], name: str = "config") -> Config:
+    """Check a parsed file. Raises ConfigError with every problem."""
+    problems: list[str] = []
+    cleaned = _fields(Config, table, "", problems)
+    config = msgspec.convert(cleaned, Config)
+    problems += _values(config)
+    if problems:
+        raise ConfigError([f"{name}: {problem}" for problem in problems])
+    return config
+
+
+def _fields(struct: type[msgspec.Struct], table: Mapping[str, Any], path: str, problems: list[str]) -> dict[str, Any]:
+    """The keys that are known and of the right type; the others are problems."""
+    known = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+    cleaned: dict[str, Any] = {}
+    for key, value in table.items():
+        where = f"{path}{key}"
+        wanted = known.get(key)
+        if wanted is None:
+            problems.append(f"{where}: unknown key (known here: {', '.join(sorted(known))})")
+        elif wanted not in _EXPECTED and isinstance(value, Mapping):
+            cleaned[key] = _fields(wanted, value, f"{where}.", problems)
+        else:
+            try:
+                cleaned[key] = msgspec.convert(value, wanted)
+            except msgspec.ValidationError:  # whose words are for programmers
+                problems.append(f"{where}: expected {_EXPECTED.get(wanted, f'a table, [{where}]')}, not {_as_toml(value)}")
+    return cleaned
+
+
+_EXPECTED = {
+    bool: "true or false",
+    str: 'a text in quotes, as in "30s"',
+    tuple[str, ...]: 'a list of texts in quotes, as in ["/mnt/usb/xidwatch"]',
+}
+
+
+def _as_toml(value: object) -> str:
+    """What the operator has written, or near enough to find it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{value}"'
+        case Mapping():
+            return "a table"
+        case list():
+            return f"[{', '.join(map(_as_toml, value))}]"
+        case _:
+            return str(value)
+
+
+def _values(config: Config) -> list[str]:
+    checks: dict[str, Callable[[], None]] = {
+        "interval": partial(_at_least, config.interval, SHORTEST_INTERVAL),
+        "metrics": partial(_address, config.metrics),
+        "kernel_log": partial(_absolute, config.kernel_log),
+        **{f"evidence_dirs[{at}]": partial(_absolute, folder) for at, folder in enumerate(config.evidence_dirs)},
+    }
+    for probe in PROBES:
+        checks[f"probes.{probe}.deadline"] = partial(_at_least, getattr(config.probes, probe).deadline, SHORTEST_DEADLINE)
+        checks[f"probes.{probe}.root"] = partial(_absolute, config.root(probe) or "/")
+    problems = []
+    for where, check in checks.items():
+        try:
+            check()
+        except ValueError as error:
+            problems.append(f"{where}: {error}")
+    return problems
+
+
+def _at_least(duration: str, least: float) -> None:
+    if seconds(duration) < least:
+        raise ValueError(f'must be at least "{least:g}s", not "{duration}"')
+
+
+def _absolute(path: str) -> None:
+    if not path.startswith("/"):
+        raise ValueError(f'must be a full path, beginning with "/", not "{path}"')
+
+
+def _address(text: str) -> None:
+    if not text:
+        return
+    host, _, port = text.rpartition(":")
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+        good = port.isdecimal() and int(port) < 65536
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError(f'"{text}" is not an address to listen on (an IP address and a port, as in "127.0.0.1:20079", or "" for none)')
+
+
+def rules_dir(given: Path | None) -> Path:
+    """Where the rules are: as given, inside the installed package, or in the checkout beside it."""
+    if given is not None:
+        return given
+    inside = Path(__file__).parent / "_rules"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "rules"
+
+
+def load_rules(directory: Path) -> Rules:
+    """Read and check every rule file. Raises ConfigError with every problem."""
+    problems: list[str] = []
+    conditions = _rule_file(directory / "conditions.toml", load, problems)
+    xids = _rule_file(directory / "xid.toml", xid_rules, problems)
+    if conditions is None or xids is None:
+        raise ConfigError(problems)
+    return Rules(conditions, xids)
+
+
+def _rule_file(path: Path, read: Callable[[Mapping[str, object]], T], problems: list[str]) -> T | None:
+    try:
+        return read(_toml(path))
+    except RulesError as error:
+        problems += [f"{path}: {problem}" for problem in error.problems]
+    except ConfigError as error:
+        problems += error.problems
+    return None
+
+
+def check_watchdog(config: Config, watchdog_seconds: float) -> None:
+    """systemd's watchdog is fed by finished ticks, so a tick must fit twice into it. Raises ConfigError."""
+    if watchdog_seconds and config.interval_seconds > watchdog_seconds / 2:
+        limit = f"half of the unit's WatchdogSec ({watchdog_seconds:g} s)"
+        cure = "systemd would end a healthy daemon; shorten the one or raise the other"
+        raise ConfigError([f'interval: "{config.interval}" is longer than {limit}: {cure}'])
+
+
+def as_mapping(config: Config) -> dict[str, Any]:
+    """As plain values, for records and for passing between processes."""
+    built: dict[str, Any] = msgspec.to_builtins(config)
+    return built

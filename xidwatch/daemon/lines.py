@@ -1,0 +1,95 @@
+"""What a person reads while it runs: one line a tick, one line an edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xidwatch.core.model import KERNEL, Condition, Missing, Readings, Sample, Severity, Status, Transition
+from xidwatch.core.rules import Rule
+from xidwatch.core.ticks import Answer
+
+MOST_NAMED = 4
+NVML_LOST = (15, 16)  # GPU_IS_LOST, RESET_REQUIRED; any other code but 0 is an answer that was no answer, and no loss
+QUIET = ("done", "failed", "not-asked")
+PRIORITY = {Severity.INFO: 6, Severity.WARNING: 4, Severity.ERROR: 3, Severity.CRITICAL: 2}  # crit makes journald sync to disk
+
+
+def tick(sample: Sample, verdict: str, answers: Iterable[Answer]) -> str:
+    """`tick 12  healthy  4 GPUs  921 W (single peak 402 W)  max 61 C  9 ports  load 1.20  mem 120.3 GB free  Xid 0`.
+
+    A probe that failed as a whole is not repeated here: it was said once. One that is late or broke off is.
+    """
+    readings = sample.readings
+    parts = [f"tick {sample.tick}", verdict, *_gpus(readings), *_pci(readings), *_host(readings), _kernel(readings)]
+    parts += [f"{answer.probe}: {answer.why or answer.ended}" for answer in answers if answer.ended not in QUIET]
+    return "  ".join(part for part in parts if part)
+
+
+def _numbers(readings: Readings, kind: str, quantity: str) -> list[float]:
+    values = (values.get(quantity, Missing.NOT_ASKED) for subject, values in readings.items() if subject.kind == kind)
+    return [float(value) for value in values if isinstance(value, int | float)]
+
+
+def _gpus(readings: Readings) -> list[str]:
+    count = sum(1 for subject in readings if subject.kind == "gpu")
+    if not count:
+        return ["no GPUs"]
+    parts = [f"{count} GPU{'s' if count > 1 else ''}"]
+    power = _numbers(readings, "gpu", "power_mean_watts") or _numbers(readings, "gpu", "power_average_watts")
+    if power:
+        peaks = _numbers(readings, "gpu", "power_peak_watts")
+        parts.append(f"{sum(power):.0f} W" + (f" (single peak {max(peaks):.0f} W)" if peaks else ""))
+    temperatures = _numbers(readings, "gpu", "temperature_celsius")
+    if temperatures:
+        parts.append(f"max {max(temperatures):.0f} C")
+    statuses = _numbers(readings, "gpu", "nvml_status")
+    lost = sum(1 for status in statuses if status in NVML_LOST)
+    refused = sum(1 for status in statuses if status) - lost
+    return [*parts, *([f"{lost} LOST"] if lost else []), *([f"{refused} NVML ERROR"] if refused else [])]
+
+
+def _pci(readings: Readings) -> list[str]:
+    counts = {kind: sum(1 for s in readings if s.kind == kind) for kind in ("port", "nvme")}
+    parts = [f"{count} {kind}{'s' if count > 1 and kind == 'port' else ''}" for kind, count in counts.items() if count]
+    words = [v for kind in ("port", "gpu", "nvme") for v in _numbers(readings, kind, "config_dword0")]
+    silent = sum(1 for word in words if int(word) == 0xFFFFFFFF)
+    if silent:
+        parts.append(f"{silent} NOT ANSWERING")
+    return parts
+
+
+def _host(readings: Readings) -> list[str]:
+    parts = [f"load {value:.2f}" for value in _numbers(readings, "host", "load_1m")]
+    return parts + [f"mem {value / 1e9:.1f} GB free" for value in _numbers(readings, "host", "memory_available_bytes")]
+
+
+def _kernel(readings: Readings) -> str:
+    recent = readings.get(KERNEL, {}).get("xid_lines_45s", Missing.NOT_ASKED)
+    return "kernel log unreadable" if isinstance(recent, Missing) else f"Xid {recent}"
+
+
+def bad_edge(edge: Transition) -> tuple[int, str]:
+    """Priority and text of an edge to TRUE."""
+    return PRIORITY[edge.severity], f"{edge.type} TRUE {edge.subject} (was {edge.before}): {edge.reason}"
+
+
+def other_edges(transitions: Iterable[Transition]) -> list[str]:
+    """The edges of one step that are not to TRUE: one line for those that share type, end and reason."""
+    groups: dict[tuple[str, Status, str], list[str]] = {}
+    for edge in transitions:
+        if edge.after is not Status.TRUE:
+            groups.setdefault((edge.type, edge.after, edge.reason), []).append(str(edge.subject))
+    lines = []
+    for (type_, after, reason), subjects in groups.items():
+        more = f" and {len(subjects) - MOST_NAMED} more" if len(subjects) > MOST_NAMED else ""
+        lines.append(f"{type_} {after} {', '.join(subjects[:MOST_NAMED])}{more}: {reason}")
+    return lines
+
+
+def worst(conditions: Iterable[tuple[Condition, Rule]]) -> str:
+    """For `systemctl status`: `; GpuLost gpu:0000:11:00.0 and 8 more`, empty when nothing is TRUE."""
+    bad = [(rule.severity.rank, condition) for condition, rule in conditions if condition.status is Status.TRUE]
+    if not bad:
+        return ""
+    _, first = max(bad, key=lambda pair: (pair[0], -pair[1].since.mono))
+    return f"; {first.type} {first.subject}" + (f" and {len(bad) - 1} more" if len(bad) > 1 else "")

@@ -1,0 +1,285 @@
+"""/metrics: a view of one immutable snapshot, served by threads of its own. A scrape never touches hardware.
+
+The collector builds every family afresh, so that a value that is not there is not there: no series outlives its
+reading. Identity is `pci_bus_id` in the kernel's form; everything else about a GPU is in `xidwatch_gpu_info`.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from xidwatch import __version__
+from xidwatch.clock import Clock
+from xidwatch.core.model import Condition, Missing, PciAddress, Readings, Status, Subject, Value
+
+MOST_SCRAPES = 8  # at a time; a ninth is hung up on
+CLIENT_SECONDS = 10.0  # a client that asks nothing for so long is hung up on
+NEVER_SECONDS = 3600.0
+
+VERDICTS = ("healthy", "degraded", "failed", "unknown")
+NOT_THERE = frozenset({Missing.ABSENT, Missing.BEHIND_DEAD_PARENT, Missing.DEVICE_LOST})
+NVML_LOST = (15, 16)  # GPU_IS_LOST, RESET_REQUIRED
+GPU_FACTS = ("uuid", "name", "serial", "chain", "driver")
+BY_ADDRESS = ("pci_bus_id",)
+BY_GPU = ("pci_bus_id", "uuid")
+GaugeTable = tuple[tuple[str, str, str], ...]  # quantity, metric, what it is
+GPU_GAUGES: GaugeTable = (
+    ("power_average_watts", "xidwatch_gpu_power_watts", "Draw averaged by the driver over 1 s"),
+    ("power_mean_watts", "xidwatch_gpu_power_mean_watts", "Mean draw between the last two ticks, from the energy counter"),
+    ("power_peak_watts", "xidwatch_gpu_power_peak_watts", "Highest 20 ms sample between the last two ticks"),
+    ("power_limit_watts", "xidwatch_gpu_power_limit_watts", "Enforced power limit"),
+    ("temperature_celsius", "xidwatch_gpu_temperature_celsius", "GPU core temperature"),
+    ("utilisation_ratio", "xidwatch_gpu_utilisation_ratio", "Share of time with a kernel running"),
+    ("recovery_action", "xidwatch_gpu_recovery_action", "What the driver asks for: 0 nothing"),
+)
+PORT_GAUGES: GaugeTable = (
+    ("link_width", "xidwatch_pcie_link_width", "PCIe lanes now; 63 is what a dead device reads as"),
+    ("link_gts", "xidwatch_pcie_link_transfers_per_second", "PCIe link speed of a lane now; idle GPUs slow down and that is no fault"),
+)
+TO_BASE_UNIT = {"link_gts": 1e9}
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeView:
+    """How one probe does."""
+
+    success: bool
+    answered_mono: float | None  # monotonic time of the last full answer
+    took_seconds: float
+    stuck_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a scrape may show. Replaced as a whole, never changed."""
+
+    verdict: str = "unknown"
+    tick: int = 0
+    sampled_mono: float | None = None
+    sampled_wall: float = 0.0
+    readings: Readings = field(default_factory=dict)
+    inventory: Readings = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    xids: Mapping[tuple[PciAddress, int], int] = field(default_factory=dict)
+    known_xids: tuple[int, ...] = ()
+    probes: Mapping[str, ProbeView] = field(default_factory=dict)
+    kernel_gap_records: int = 0
+    ticks_missed: int = 0
+    dumps: int = 0
+    records_behind_seconds: float = 0.0
+    incident_open: bool = False
+
+
+class SnapshotCollector(Collector):
+    """Hand it a snapshot by assigning `snapshot`; the scrape threads only ever read the reference."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.snapshot = Snapshot()
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by a scrape thread."""
+        shown = self.snapshot
+        now = self._clock.now().mono
+        yield from _service(shown, now)
+        yield from _gpus(shown)
+        yield from _table(PORT_GAUGES, shown, ("gpu", "port", "nvme"), BY_ADDRESS)
+        yield _xids(shown)
+        yield _conditions(shown)
+        yield from _probes(shown, now)
+
+
+def _service(shown: Snapshot, now: float) -> Iterable[Metric]:
+    yield GaugeMetricFamily("xidwatch_up", "1 while the daemon serves this page", value=1)
+    yield InfoMetricFamily("xidwatch_build", "Version of xidwatch", value={"version": __version__})
+    if shown.sampled_mono is not None:
+        yield GaugeMetricFamily("xidwatch_sample_age_seconds", "Time since the last tick began", value=now - shown.sampled_mono)
+        yield GaugeMetricFamily("xidwatch_last_sample_timestamp_seconds", "When the last tick began", value=shown.sampled_wall)
+    yield CounterMetricFamily("xidwatch_ticks", "Ticks completed since start", value=shown.tick)
+    yield CounterMetricFamily("xidwatch_ticks_missed", "Ticks left out because the one before was late", value=shown.ticks_missed)
+    yield CounterMetricFamily("xidwatch_kernel_log_gap_records", "Kernel log records lost to ring overrun", value=shown.kernel_gap_records)
+    yield CounterMetricFamily("xidwatch_dumps", "Forensic dumps asked for since start", value=shown.dumps)
+    behind = shown.records_behind_seconds
+    yield GaugeMetricFamily("xidwatch_records_behind_seconds", "Age of the oldest record not yet on disk", value=behind)
+    yield GaugeMetricFamily("xidwatch_incident_open", "1 while an incident is open", value=int(shown.incident_open))
+    verdict = GaugeMetricFamily("xidwatch_verdict", "The host in one word (state set)", labels=["verdict"])
+    for word in VERDICTS:
+        verdict.add_metric([word], int(word == shown.verdict))
+    yield verdict
+
+
+def _gpus(shown: Snapshot) -> Iterable[Metric]:
+    yield from _table(GPU_GAUGES, shown, ("gpu",), BY_GPU)
+    meaning = "1 the GPU answers, 0 it does not or is not there; no series when nobody knows"
+    present = GaugeMetricFamily("xidwatch_gpu_present", meaning, labels=BY_GPU)
+    info = InfoMetricFamily("xidwatch_gpu", "Who a GPU is", labels=BY_ADDRESS)
+    for subject in _subjects(shown, ("gpu",)):
+        answers = _present(shown.readings.get(subject, {}))
+        if answers is not None:
+            present.add_metric(_labels(shown, subject, BY_GPU), int(answers))
+        facts = shown.inventory.get(subject, {})
+        known = {name: text for name in GPU_FACTS if (text := _text(facts.get(name)))}
+        info.add_metric([subject.name], known)
+    yield present
+    yield info
+
+
+def _present(values: Mapping[str, Value]) -> bool | None:
+    """By what was measured: NVML's word for a lost GPU, then its own first dword or that of the bridge above it, then NVML's good word."""
+    word, status = values.get("config_dword0"), values.get("nvml_status")
+    if status in NVML_LOST or word in NOT_THERE:
+        return False
+    if isinstance(word, int):
+        return word != 0xFFFFFFFF
+    return True if status == 0 else None
+
+
+def _text(value: Value | None) -> str:
+    """A fact that is a text; nothing for one that is missing (whose reason is text too)."""
+    return value if isinstance(value, str) and not isinstance(value, Missing) else ""
+
+
+def _subjects(shown: Snapshot, kinds: tuple[str, ...]) -> list[Subject]:
+    return sorted(subject for subject in shown.readings.keys() | shown.inventory.keys() if subject.kind in kinds)
+
+
+def _labels(shown: Snapshot, subject: Subject, names: tuple[str, ...]) -> list[str]:
+    return [subject.name, _text(shown.inventory.get(subject, {}).get("uuid"))][: len(names)]
+
+
+def _table(table: GaugeTable, shown: Snapshot, kinds: tuple[str, ...], names: tuple[str, ...]) -> Iterable[Metric]:
+    for quantity, name, meaning in table:
+        family = GaugeMetricFamily(name, meaning, labels=names)
+        for subject in _subjects(shown, kinds):
+            value = shown.readings.get(subject, {}).get(quantity)
+            if isinstance(value, int | float):
+                family.add_metric(_labels(shown, subject, names), value * TO_BASE_UNIT.get(quantity, 1))
+        yield family
+
+
+def _xids(shown: Snapshot) -> Metric:
+    """Pre-set to zero for every Xid in the rules: `increase()` cannot see the birth of a series."""
+    family = CounterMetricFamily("xidwatch_gpu_xid_errors", "Xid records of kernel origin since start, by GPU", labels=(*BY_GPU, "xid"))
+    counts = {(subject.name, xid): 0 for subject in _subjects(shown, ("gpu",)) for xid in shown.known_xids}
+    counts.update({(str(address), xid): count for (address, xid), count in shown.xids.items()})
+    for (name, xid), count in sorted(counts.items()):
+        family.add_metric([*_labels(shown, Subject("gpu", name), BY_GPU), str(xid)], count)
+    return family
+
+
+def _conditions(shown: Snapshot) -> Metric:
+    family = GaugeMetricFamily("xidwatch_condition", "1 TRUE, 0 FALSE, -1 UNKNOWN; none when not applicable", labels=["type", "subject"])
+    values = {Status.TRUE: 1, Status.FALSE: 0, Status.UNKNOWN: -1}
+    for condition in shown.conditions:
+        if condition.status in values:
+            family.add_metric([condition.type, str(condition.subject)], values[condition.status])
+    return family
+
+
+def _probes(shown: Snapshot, now: float) -> Iterable[Metric]:
+    success = GaugeMetricFamily("xidwatch_probe_success", "1 when the last request was answered in full", labels=["probe"])
+    age = GaugeMetricFamily("xidwatch_probe_age_seconds", "Time since the last full answer", labels=["probe"])
+    took = GaugeMetricFamily("xidwatch_probe_duration_seconds", "How long the last answer took", labels=["probe"])
+    stuck = GaugeMetricFamily("xidwatch_probe_stuck_seconds", "How long the oldest request has been late, 0 when none is", labels=["probe"])
+    for name, probe in sorted(shown.probes.items()):
+        success.add_metric([name], int(probe.success))
+        if probe.answered_mono is not None:
+            age.add_metric([name], now - probe.answered_mono)
+        took.add_metric([name], probe.took_seconds)
+        stuck.add_metric([name], probe.stuck_seconds)
+    yield from (success, age, took, stuck)
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_SECONDS
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name in the base class
+        """Nothing: a scrape is no news, and this would write to a stream that can block."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each scrape, and not too many of them. Creating it listens; raises OSError."""
+
+    daemon_threads = True
+    request_queue_size = 2 * MOST_SCRAPES  # a connection beyond it waits a second for its next try
+
+    def __init__(self, address: str, port: int, app: Callable[..., Any]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._free = threading.BoundedSemaphore(MOST_SCRAPES)
+        super().__init__((address, port), _Handler)
+        self.set_app(app)
+
+    def server_bind(self) -> None:
+        """Not HTTPServer's, which asks the name service for the host's full name: the caller is the loop and must not wait."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Hand over to a thread, or hang up."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread was to be had
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """In the thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a client that went away is no news either."""
+
+
+class MetricsServer:
+    """The listener. One address at a time; `listen` may be tried again when the port was taken."""
+
+    def __init__(self, collector: SnapshotCollector) -> None:
+        registry = CollectorRegistry()
+        registry.register(collector)
+        self._app: Callable[..., Any] = make_wsgi_app(registry)
+        self._server: _Server | None = None
+
+    def listen(self, address: str, port: int) -> None:
+        """On an IP address, version 4 or 6. Raises OSError when it is taken."""
+        self.close()
+        self._server = _Server(address, port, self._app)
+        # No polling for the end: `close` wakes it.
+        threading.Thread(target=self._server.serve_forever, args=(NEVER_SECONDS,), daemon=True).start()
+
+    @property
+    def port(self) -> int | None:
+        """The port really listened on (the one asked for may have been 0), None while not listening."""
+        return self._server.server_port if self._server else None
+
+    def close(self) -> None:
+        """Stop listening at once. Scrapes under way are finished."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            with suppress(OSError):
+                # Closing alone would not free the port: the thread inside poll(2) holds on to the socket.
+                server.socket.shutdown(socket.SHUT_RDWR)
+            threading.Thread(target=_end, args=(server,), daemon=True).start()
+
+
+def _end(server: _Server) -> None:
+    server.shutdown()  # waits for the serving thread, so not for the loop
+    server.server_close()

@@ -1,0 +1,53 @@
+"""Reading the configuration again is reading a disk: a child does it, and the loop takes the answer or does without."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from xidwatch.config import Config, ConfigError, as_mapping, check_watchdog, load_config, parse_config
+from xidwatch.daemon import frames
+from xidwatch.daemon.channel import Channel
+from xidwatch.daemon.loop import Loop
+from xidwatch.daemon.nursery import Nursery
+
+SECONDS = 5.0
+
+
+def main(channel: socket.socket, options: Mapping[str, Any]) -> None:
+    """As a child of the nursery: read, check, tell."""
+    try:
+        config = load_config(Path(options["path"]) if options.get("path") else None)
+        check_watchdog(config, float(options["watchdog_seconds"]))
+        answer: Mapping[str, object] = {"config": as_mapping(config)}
+    except ConfigError as error:
+        answer = {"problems": error.problems}
+    channel.sendall(frames.encode(answer))
+
+
+class Reload:
+    """One reading under way. `on_end(config, problems)` is called once; exactly one of the two is set."""
+
+    def __init__(
+        self, loop: Loop, nursery: Nursery, path: Path | None, watchdog_seconds: float, on_end: Callable[[Config | None, list[str]], None]
+    ) -> None:
+        self._on_end: Callable[[Config | None, list[str]], None] | None = on_end
+        options = {"path": str(path) if path else "", "watchdog_seconds": watchdog_seconds}
+        _, sock = nursery.start("xidwatch.daemon.reload:main", "reload", options)
+        self._channel = Channel(loop, sock, self._line, lambda why: self._end(None, [f"the reader ended without an answer {why}".strip()]))
+        loop.after(SECONDS, lambda: self._end(None, [f"no answer within {SECONDS:g} s: is the disk hanging?"]))
+
+    def _line(self, line: bytes) -> None:
+        answer = frames.decode(line)
+        if "config" in answer:
+            self._end(parse_config(answer["config"]), [])
+        else:
+            self._end(None, list(answer["problems"]))
+
+    def _end(self, config: Config | None, problems: list[str]) -> None:
+        callback, self._on_end = self._on_end, None
+        if callback:
+            self._channel.close()
+            callback(config, problems)

@@ -1,0 +1,114 @@
+"""/run/xidwatch: what is true now, for everyone to read and for a successor to find.
+
+As a service this is a tmpfs, and the loop writes there itself. An ordinary user's run directory lies under the state
+directory, on a disk: then the recorder writes for the loop, since the loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from xidwatch.config import DEFAULT_RUN, DEFAULT_STATE
+from xidwatch.records import state as state_record
+from xidwatch.records.state import Child, StateFile
+
+STATE = "state.json"
+CHILDREN = "children.json"
+METRICS_PORT = "metrics.port"
+LOCK = "lock"
+MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
+
+_OCTAL = re.compile(r"\\([0-7]{3})")  # blank, tab, line break and backslash in a mount point
+
+
+class AlreadyRunning(Exception):
+    """Another daemon holds this run directory."""
+
+
+def run_dir(state_dir: Path, given: str = "") -> Path:
+    """Where a daemon with this state directory keeps what is true now.
+
+    The service's own: /run/xidwatch, whoever asks. Root with another: a neighbour of it. Others: below the state directory.
+    `given` is systemd's RUNTIME_DIRECTORY, and is for `run` alone: a command inside the unit of an engine would inherit
+    the engine's.
+    """
+    if given:
+        return Path(given.partition(":")[0])
+    place = state_dir.absolute()
+    if place == DEFAULT_STATE:
+        return DEFAULT_RUN
+    return _of_root(place) if os.geteuid() == 0 else place / "run"
+
+
+def find_run_dir(state_dir: Path) -> Path:
+    """The same for a reader, who may be another user than the daemon: the place that holds a state file."""
+    own = run_dir(state_dir)
+    others = (_of_root(state_dir.absolute()), state_dir.absolute() / "run")
+    return next((place for place in (own, *others) if os.access(place / STATE, os.R_OK)), own)
+
+
+def _of_root(place: Path) -> Path:
+    return DEFAULT_RUN.with_name(f"xidwatch-{sha256(os.fsencode(place)).hexdigest()[:8]}")
+
+
+def is_in_memory(path: Path) -> bool:
+    """Does the directory lie on a filesystem that cannot hang? From /proc/self/mountinfo, proc(5)."""
+    found, filesystem = Path("/"), ""
+    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        mount = Path(_OCTAL.sub(lambda escaped: chr(int(escaped[1], 8)), before.split()[4]))
+        if path.is_relative_to(mount) and mount.is_relative_to(found):  # the deepest, and of those on one point the last
+            found, filesystem = mount, after.split()[0]
+    return filesystem in MEMORY_FILESYSTEMS
+
+
+class RunDir:
+    """One daemon's hold on the directory, until its process ends. Creating it takes the lock; raises AlreadyRunning or OSError.
+
+    `publish(path, text)` is the recorder's way to write a file, set by the daemon, and used where the loop must not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True, mode=0o755)
+        self._in_memory = is_in_memory(path.resolve())
+        self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
+            raise AlreadyRunning(f"another xidwatch (pid {holder}) runs with {path}") from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        self.publish: Callable[[str, str], None] = lambda _path, _text: None
+
+    def children(self, boot_id: str) -> tuple[Child, ...]:
+        """What a predecessor of this boot wrote about its workers."""
+        with suppress(OSError):
+            return state_record.decode_children((self.path / CHILDREN).read_bytes(), boot_id)
+        return ()
+
+    def write_children(self, children: tuple[Child, ...], boot_id: str) -> None:
+        """For the successor: who lives, and where it is stuck."""
+        self._write(CHILDREN, state_record.encode_children(children, boot_id))
+
+    def write_state(self, state: StateFile) -> None:
+        """The verdict and what it rests on."""
+        self._write(STATE, state_record.encode(state))
+
+    def write_metrics_port(self, port: int | None) -> None:
+        """The port really listened on, for whoever asked for port 0."""
+        self._write(METRICS_PORT, f"{port or ''}\n".encode())
+
+    def _write(self, name: str, data: bytes) -> None:
+        if self._in_memory:
+            with suppress(OSError):  # a full /run: the next write says the same again
+                state_record.write_atomic(self.path / name, data)
+        else:
+            self.publish(str(self.path / name), data.decode())

@@ -1,0 +1,139 @@
+"""Views of the state for others: the state file, the metrics snapshot, the probe readings. They show, they judge nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xidwatch.clock import iso
+from xidwatch.core import watch
+from xidwatch.core.kernel import XidClass, XidRule
+from xidwatch.core.model import Moment, Readings, Sample, Severity, Status, Subject, Value
+from xidwatch.core.rules import Rule
+from xidwatch.core.ticks import Answer
+from xidwatch.core.watch import State
+from xidwatch.daemon.metrics import ProbeView, Snapshot
+from xidwatch.records.state import ConditionState, ProbeState, StateFile
+
+RECORDER_LATE_SECONDS = 5.0
+PRESET_CLASSES = frozenset({XidClass.APPLICATION, XidClass.ECHO, XidClass.HARDWARE, XidClass.LINK, XidClass.MEMORY, XidClass.THERMAL})
+
+
+@dataclass(slots=True)
+class ProbeHistory:
+    """How each probe has done so far."""
+
+    answered: dict[str, float] = field(default_factory=dict)  # monotonic time of the last full answer
+    answers: dict[str, Answer] = field(default_factory=dict)  # the latest, full or not
+
+    def add(self, answers: Mapping[str, Answer], at: Moment) -> None:
+        """One tick's answers."""
+        self.answers.update(answers)
+        self.answered.update({name: at.mono for name, answer in answers.items() if answer.ended == "done"})
+
+    def views(self, stuck: Mapping[str, float]) -> dict[str, ProbeView]:
+        """For metrics."""
+        return {
+            name: ProbeView(answer.ended == "done", self.answered.get(name), answer.took_ms / 1000, stuck.get(name, 0.0))
+            for name, answer in self.answers.items()
+        }
+
+    def readings(self, stuck: Mapping[str, float], behind: Mapping[str, float], now: float) -> dict[Subject, dict[str, Value]]:
+        """The watcher watched, as readings of subjects `probe:NAME`; the recorder is watched like a probe."""
+        found: dict[Subject, dict[str, Value]] = {}
+        for name, answer in self.answers.items():
+            values: dict[str, Value] = {"success": int(answer.ended == "done"), "took_ms": answer.took_ms}
+            if name in self.answered:
+                values["age_seconds"] = round(now - self.answered[name], 3)
+            values["stuck_seconds"] = round(stuck.get(name, 0.0), 1)
+            found[Subject("probe", name)] = values
+        for name, seconds in behind.items():
+            late = seconds if seconds > RECORDER_LATE_SECONDS else 0.0
+            found[Subject("probe", name)] = {"success": int(not late), "stuck_seconds": round(late, 1)}
+        return found
+
+
+def state_file(
+    rules: tuple[Rule, ...],
+    state: State,
+    *,
+    boot_id: str,
+    now: Moment,
+    since: Moment,
+    sample: Sample | None,
+    interval: float,
+    history: ProbeHistory,
+    stuck: Mapping[str, float],
+    leaving: bool,
+) -> StateFile:
+    """/run/xidwatch/state.json: no secrets, readable by everyone. The last one of a run has no pid, and knows nothing any more."""
+    shown = sorted(watch.conditions_with_severity(rules, state), key=lambda pair: (pair[0].type, pair[0].subject))
+    conditions = tuple(
+        ConditionState(
+            subject=str(c.subject), type=c.type, status=c.status, since=iso(c.since.wall), reason=c.reason, severity=rule.severity
+        )
+        for c, rule in shown
+        if c.status is not Status.NOT_APPLICABLE
+    )
+    probes = {
+        name: ProbeState(
+            success=answer.ended == "done",
+            age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
+            stuck_s=round(stuck.get(name, 0.0), 1),
+            text=answer.why,
+        )
+        for name, answer in history.answers.items()
+    }
+    return StateFile(
+        boot_id=boot_id,
+        mono_ms=int(now.mono * 1000),
+        verdict="unknown" if leaving else watch.verdict(rules, state),
+        since=iso(now.wall if leaving else since.wall),
+        conditions=conditions,
+        tick=sample.tick if sample else None,
+        interval_s=interval,
+        time=iso(now.wall),
+        pid=None if leaving else os.getpid(),
+        incident=state.incident.id if state.incident else None,
+        probes=probes,
+    )
+
+
+def preset_xids(rules: Mapping[int, XidRule]) -> tuple[int, ...]:
+    """The Xids whose counters exist from the start: all that are critical, and those of the kinds that people alert on."""
+    return tuple(number for number, rule in rules.items() if rule.severity is Severity.CRITICAL or rule.xid_class in PRESET_CLASSES)
+
+
+def snapshot(
+    rules: tuple[Rule, ...],
+    state: State,
+    *,
+    sample: Sample | None,
+    readings: Readings,
+    inventory: Readings,
+    probes: Mapping[str, ProbeView],
+    known_xids: tuple[int, ...],
+    gap_records: int,
+    ticks_missed: int,
+    dumps: int,
+    behind: float,
+) -> Snapshot:
+    """What a scrape shows from now on."""
+    return Snapshot(
+        verdict=watch.verdict(rules, state),
+        tick=sample.tick if sample else 0,
+        sampled_mono=sample.at.mono if sample else None,
+        sampled_wall=sample.at.wall if sample else 0.0,
+        readings=readings,
+        inventory=inventory,
+        conditions=tuple(condition for condition, _ in watch.conditions_with_severity(rules, state)),
+        xids=state.tally.totals,
+        known_xids=known_xids,
+        probes=probes,
+        kernel_gap_records=gap_records,
+        ticks_missed=ticks_missed,
+        dumps=dumps,
+        records_behind_seconds=behind,
+        incident_open=state.incident is not None,
+    )

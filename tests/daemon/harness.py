@@ -361,14 +361,14 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state_dir = folder / "state"
-        self._memory = Path(tempfile.mkdtemp(prefix="xidwatch-test-", dir=MEMORY))
-        self.run_dir = self._memory / "run"
         self.kernel = KernelPipe(folder / "kmsg")
         self.tree = two_switch_host(folder / "sys")
         self.steering = folder / "steering.json"
         self._mark = f"{MARK}={uuid.uuid4().hex}"
         self._disks: list[LoopDisk] = []
         self._started: list[Running] = []
+        self._memory = Path(tempfile.mkdtemp(prefix="xidwatch-test-", dir=MEMORY))  # last: what fails before it leaves nothing
+        self.run_dir = self._memory / "run"
 
     def __enter__(self) -> Self:
         return self

@@ -151,7 +151,8 @@ def test_what_did_answer_is_in_the_row(nights: dict[str, Night], name: str) -> N
     """The first port of the misbehaving probe, answered before the trouble, has its value; the second has none."""
     bad = nights[name].bad_rows()
     assert bad
-    first = next(row for row in nights[name].rows if row.cells[f"{SECOND}:config_dword0"] == "")
+    since = [row for row in nights[name].rows if row.tick > nights[name].trouble_tick]
+    first = next(row for row in since if row.cells[f"{SECOND}:config_dword0"] == "")
     assert (first.cells["probe:bad:success"], first.cells[f"{FIRST}:config_dword0"]) == ("0", WORD)
     for row in bad:
         assert row.cells[f"{FIRST}:config_dword0"] == WORD

@@ -142,10 +142,12 @@ def test_a_recorder_is_watched_like_a_probe(behind: float, success: int, stuck: 
 
 def test_metrics_see_the_same_of_the_probes() -> None:
     """In base units."""
-    seen = history().views({"nvml": 27.46})
+    seen = history().views({"nvml": 27.46}, {"recorder": 0.2, "recorder-2": 61.0})
     assert (seen["nvml"].success, seen["nvml"].answered_mono, seen["nvml"].took_seconds) == (False, MONO - 30, 5.0)
     assert seen["nvml"].stuck_seconds == 27.46
     assert seen["host"].answered_mono is None
+    assert (seen["recorder"].success, seen["recorder"].stuck_seconds) == (True, 0.0)
+    assert (seen["recorder-2"].success, seen["recorder-2"].stuck_seconds) == (False, 61.0)
 
 
 # --- the snapshot

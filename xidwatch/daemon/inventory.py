@@ -13,7 +13,7 @@ from xidwatch.daemon.scribe import Scribe
 from xidwatch.daemon.workers import Ask, Workers
 from xidwatch.records.values import plain_readings
 
-SECONDS = 10.0
+SECONDS = 5.0  # no more: a sample waits behind it
 REMARKS = {"pci": remarks.about_pci, "host": remarks.about_host}
 
 
@@ -28,6 +28,7 @@ class Inventory:
         self._wanted = set(workers.specs)
         self._open: set[str] = set()
         self.on_complete: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
 
     def want(self, *probes: str) -> None:
         """Something may have changed: ask these (all of them, without names) after the next tick."""
@@ -68,6 +69,7 @@ class Inventory:
         if known != self._memory.inventory:
             self._memory.inventory = known
             self._scribe.record("inventory", plain_readings(known))
+            self.on_change()
 
 
 def _better(before: Value | None, now: Value) -> Value:

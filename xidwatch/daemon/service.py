@@ -41,7 +41,7 @@ from xidwatch.records.recovery import Recovered, RecoveredRecord
 from xidwatch.records.samples import Row as SampleRow
 from xidwatch.records.state import Child
 
-RECOVERY_SECONDS = 0.7  # the journal is waited for this long: being up matters more than knowing the past
+RECOVERY_SECONDS = 2.0  # the journal is waited for this long (it takes a tenth): then being up matters more than knowing the past
 TENDING_SECONDS = 1.0
 CHECKPOINT_TICKS = 120
 CONFIG_SPACE_SECONDS = 5.0
@@ -112,6 +112,7 @@ class Daemon:
         self.dumps = Dumps(loop, self.nursery)
         self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self.scribe.outcome, self.take, self._parted)
         self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
+        self.inventory.on_change = self._write_baseline
         self.kernel = KernelSense(loop, settings.rules.xids, self.memory.add_kernel, self.take)
         self.collector = SnapshotCollector(self.clock)
         interval = self.config.interval_seconds
@@ -167,9 +168,8 @@ class Daemon:
             match output:
                 case Row(sample=sample):
                     self._row(sample)
-                case Learnt(at=at, expected=expected):
-                    learnt = baseline.learnt(at, self.clock.boot_id, expected, self.memory.inventory)
-                    self.evidence.baseline(learnt)
+                case Learnt():
+                    self._write_baseline()
                 case Action():
                     self._dumps_taken += output.kind is ActionKind.TAKE_DUMP
                     self._hands.carry_out(output, number)
@@ -177,6 +177,11 @@ class Daemon:
         self.scribe.other_edges(transitions)
         if transitions:
             self.show()
+
+    def _write_baseline(self) -> None:
+        """As learnt so far: what to compare with, and who was there."""
+        learnt = baseline.learnt(self.clock.now(), self.clock.boot_id, self._state.expected, self.memory.inventory)
+        self.evidence.baseline(learnt)
 
     def _new_id(self, letter: str) -> str:
         self._state, record_id = watch.next_id(self._state, letter)
@@ -298,7 +303,7 @@ class Daemon:
             sample=self._sample,
             readings=self._state.readings,
             inventory=self.memory.inventory,
-            probes=self._history.views(stuck),
+            probes=self._history.views(stuck, self.evidence.behind_seconds(now.mono)),
             known_xids=views.preset_xids(self.settings.rules.xids),
             gap_records=self.kernel.lost,
             ticks_missed=self.ticker.missed,

@@ -32,12 +32,14 @@ class ProbeHistory:
         self.answers.update(answers)
         self.answered.update({name: at.mono for name, answer in answers.items() if answer.ended == "done"})
 
-    def views(self, stuck: Mapping[str, float]) -> dict[str, ProbeView]:
-        """For metrics."""
-        return {
+    def views(self, stuck: Mapping[str, float], behind: Mapping[str, float]) -> dict[str, ProbeView]:
+        """For metrics; a recorder is late when what it was given is not on disk."""
+        probes = {
             name: ProbeView(answer.ended == "done", self.answered.get(name), answer.took_ms / 1000, stuck.get(name, 0.0))
             for name, answer in self.answers.items()
         }
+        recorders = {name: ProbeView(not _late(seconds), None, 0.0, _late(seconds)) for name, seconds in behind.items()}
+        return probes | recorders
 
     def readings(self, stuck: Mapping[str, float], behind: Mapping[str, float], now: float) -> dict[Subject, dict[str, Value]]:
         """The watcher watched, as readings of subjects `probe:NAME`; the recorder is watched like a probe."""
@@ -49,9 +51,14 @@ class ProbeHistory:
             values["stuck_seconds"] = round(stuck.get(name, 0.0), 1)
             found[Subject("probe", name)] = values
         for name, seconds in behind.items():
-            late = seconds if seconds > RECORDER_LATE_SECONDS else 0.0
+            late = _late(seconds)
             found[Subject("probe", name)] = {"success": int(not late), "stuck_seconds": round(late, 1)}
         return found
+
+
+def _late(behind_seconds: float) -> float:
+    """A batch under way is no delay."""
+    return behind_seconds if behind_seconds > RECORDER_LATE_SECONDS else 0.0
 
 
 def state_file(

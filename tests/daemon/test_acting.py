@@ -1,0 +1,193 @@
+"""Write the edge, then act, then write the outcome; with the test in the place of workers, recorders and dump workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.nursery import Child, Stage
+from xidwatch.core.messages import Input, Looked
+from xidwatch.core.model import Action, ActionKind, Readings, Subject
+from xidwatch.daemon.acting import DURABLE_SECONDS, LOOK_SECONDS, PARTING_SECONDS, RECORD_LATE, Hands
+from xidwatch.daemon.dumping import Dumps
+from xidwatch.daemon.evidence import Evidence, Numbers
+from xidwatch.daemon.workers import ProbeSpec, Workers
+
+DEADLINE = 1.0
+SPECS = (
+    ProbeSpec("pci", "pci:create", looks=True),
+    ProbeSpec("nvml", "nvml:create", deadline_seconds=DEADLINE, first_deadline_seconds=DEADLINE, holds_driver=True),
+)
+GPU = Subject("gpu", "0000:11:00.0")
+STUCK = "nvml is in a driver call that does not return; it leaves when it does"
+
+
+class Disk(Evidence):
+    """Stands for the recorders: a record is durable when the test says so, or late."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._waiting: list[Callable[[bool], None]] = []
+
+    def when_durable(self, numbers: Numbers, seconds: float, callback: Callable[[bool], None]) -> None:
+        assert (numbers, seconds) == ((7,), DURABLE_SECONDS)
+        self._waiting.append(callback)
+
+    def answers(self, *, durable: bool) -> None:
+        self._waiting.pop()(durable)
+        self._stage.turn()
+
+
+class Desk:
+    """Hands under test, what they reported, and what a look and a parting brought."""
+
+    def __init__(self, stage: Stage, specs: tuple[ProbeSpec, ...] = SPECS, directories: int = 1) -> None:
+        self.stage = stage
+        self.disk = Disk(stage)
+        self.workers = Workers(stage.loop, stage.nursery, specs)
+        dumps = Dumps(stage.loop, stage.nursery)
+        self.outcomes: list[tuple[str, int, str]] = []
+        self.inputs: list[Input] = []
+        self.partings: list[Readings] = []
+        jobs: list[Mapping[str, object]] = [{"folder": str(Path("/evidence") / str(n))} for n in range(directories)]
+        self.hands = Hands(
+            stage.loop, self.workers, self.disk, dumps, lambda _: jobs, self._outcome, self.inputs.append, self.partings.append
+        )
+
+    def _outcome(self, _action: Action, result: str, took_ms: int, detail: str) -> None:
+        self.outcomes.append((result, took_ms, detail))
+
+    def does(self, kind: ActionKind) -> None:
+        self.hands.carry_out(Action("a-000002", self.stage.clock.now(), kind, "t-000001", "x"), (7,))
+        self.stage.turn()
+
+    def serving(self) -> Child:
+        """An NVML worker in the middle of a sample."""
+        self.workers.ask("nvml", "sample", self.stage.now + DEADLINE, lambda _ask: None)
+        return self.child("nvml")[-1]
+
+    def child(self, name: str) -> list[Child]:
+        return [child for child in self.stage.nursery.children if child.name == name]
+
+    def says(self, child: Child, *messages: Mapping[str, object]) -> None:
+        child.says(*messages)
+        self.stage.turn()
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage() as stage:
+        yield stage
+
+
+@pytest.fixture
+def desk(stage: Stage) -> Desk:
+    return Desk(stage)
+
+
+def reading(ask: int, value: int) -> dict[str, object]:
+    return {"ask": ask, "reading": {"subject": str(GPU), "quantity": "config_dword0", "value": value}}
+
+
+def done(ask: int) -> dict[str, object]:
+    return {"ask": ask, "done": True}
+
+
+@pytest.mark.parametrize(("durable", "detail"), [(True, ""), (False, RECORD_LATE)])
+def test_nothing_is_done_before_its_record_has_had_its_chance(desk: Desk, durable: bool, detail: str) -> None:
+    """An action waits for its record; when that is late it goes ahead, and the outcome says so."""
+    (standby,) = desk.child("dump")
+    desk.does(ActionKind.TAKE_DUMP)
+    assert standby.hears() == []
+    desk.disk.answers(durable=durable)
+    assert standby.hears() == [{"folder": "/evidence/0"}]
+    desk.says(standby, {"done": True, "parts": 0})
+    assert desk.outcomes == [("ok", 0, detail)]
+
+
+def test_a_look_waits_for_nothing(desk: Desk) -> None:
+    """Four bytes a device are read at once, by those who can look; what they saw is an input, and how it went an outcome."""
+    desk.does(ActionKind.LOOK)
+    (pci,) = desk.child("pci")
+    assert [(request["what"], request["deadline_ms"]) for request in pci.hears()] == [("look", LOOK_SECONDS * 1000)]
+    desk.says(pci, reading(1, 0xFFFFFFFF), done(1))
+    (seen,) = desk.inputs
+    assert isinstance(seen, Looked)
+    assert seen.readings == {GPU: {"config_dword0": 0xFFFFFFFF}}
+    assert desk.outcomes == [("ok", 0, "")]
+
+
+def test_a_look_that_gets_no_answer_says_so_and_keeps_what_came(desk: Desk) -> None:
+    """The first half of an answer is still what was seen."""
+    desk.does(ActionKind.LOOK)
+    desk.says(desk.child("pci")[0], reading(1, 0xFFFFFFFF))
+    desk.stage.passes(LOOK_SECONDS)
+    assert len(desk.inputs) == 1
+    assert desk.outcomes == [("timeout", 2000, "no answer before the deadline")]
+
+
+def test_without_anybody_who_can_look_nothing_was_seen(stage: Stage) -> None:
+    """The outcome does not call that ok."""
+    desk = Desk(stage, SPECS[1:])
+    desk.does(ActionKind.LOOK)
+    assert [result for result, _, _ in desk.outcomes] == ["not-asked"]
+
+
+def test_a_released_worker_parts_with_what_it_knows(desk: Desk) -> None:
+    """It is asked for its last readings, then let go."""
+    nvml = desk.serving()
+    desk.says(nvml, done(1))
+    nvml.hears()
+    desk.does(ActionKind.RELEASE_DRIVER)
+    desk.disk.answers(durable=True)
+    assert [request["what"] for request in nvml.hears()] == ["look"]
+    desk.says(nvml, reading(2, 5), done(2))
+    assert desk.partings == [{GPU: {"config_dword0": 5}}]
+    assert nvml.is_let_go()
+    assert desk.outcomes == [("ok", 0, "")]
+
+
+def test_a_worker_that_does_not_part_in_time_is_let_go_all_the_same(desk: Desk) -> None:
+    """A call under way may be the one that never returns."""
+    nvml = desk.serving()
+    desk.does(ActionKind.RELEASE_DRIVER)
+    desk.disk.answers(durable=True)
+    desk.stage.passes(PARTING_SECONDS)
+    assert nvml.is_let_go()
+    assert desk.outcomes == [("ok", 1000, "")]
+
+
+def test_a_stuck_worker_is_let_go_and_nobody_says_that_it_has_left(desk: Desk) -> None:
+    """When it comes back it finds the end of input, and not a next request."""
+    nvml = desk.serving()
+    desk.stage.passes(DEADLINE)
+    desk.stage.passes(0.5)
+    desk.does(ActionKind.RELEASE_DRIVER)
+    desk.disk.answers(durable=False)
+    assert nvml.is_let_go()
+    assert desk.outcomes == [("timeout", 0, f"{RECORD_LATE}; {STUCK}")]
+
+
+def test_where_nobody_holds_the_driver_that_is_said(desk: Desk) -> None:
+    """No worker, nothing to release."""
+    desk.does(ActionKind.RELEASE_DRIVER)
+    desk.disk.answers(durable=True)
+    assert desk.outcomes == [("ok", 0, "no worker held the driver")]
+
+
+def test_every_evidence_directory_gets_a_dump_and_the_action_one_outcome(stage: Stage) -> None:
+    """The worst of the results, the longest of the times, and each part that is not whole."""
+    desk = Desk(stage, directories=2)
+    desk.does(ActionKind.TAKE_DUMP)
+    desk.disk.answers(durable=True)
+    first, second = desk.child("dump")[:2]
+    assert [child.hears() for child in (first, second)] == [[{"folder": "/evidence/0"}], [{"folder": "/evidence/1"}]]
+    stuck = {"stuck": {"pid": 4711, "start_ticks": 47110, "name": "040-a.txt"}}
+    desk.says(first, {"part": "010-a.csv", "status": "ok"}, {"done": True})
+    assert desk.outcomes == []
+    stage.passes(0.25)
+    desk.says(second, {"part": "010-a.csv", "status": "ok"}, stuck, {"part": "040-a.txt", "status": "stuck"}, {"done": True})
+    assert desk.outcomes == [("partial", 250, "040-a.txt stuck")]
+    assert [process.pid for process in desk.workers.abandoned] == [4711]

@@ -12,7 +12,7 @@ die() {
 }
 
 carries_rules() {
-    (cd / && "$1" -c '
+    (cd / && "$1" -B -c '
 import importlib.resources, pathlib, sys, tomllib
 import xidwatch.cli
 rules = importlib.resources.files("xidwatch") / "_rules"

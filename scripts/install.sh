@@ -79,9 +79,9 @@ add_systemd_python() {
 
 # The service cannot write byte code beside its modules (ProtectSystem=strict), so it is made now, with the final paths in it.
 finish_stage() {
-    (cd / && "$stage/bin/python" -c 'import xidwatch, importlib.resources as r; assert (r.files(xidwatch) / "_rules").is_dir()') ||
+    (cd / && "$stage/bin/python" -B -c 'import xidwatch, importlib.resources as r; assert (r.files(xidwatch) / "_rules").is_dir()') ||
         die "the new version does not import; the installed one, if any, is untouched"
-    "$stage/bin/python" -m compileall -q -s "$stage" -p "$prefix" "$stage/lib"
+    "$stage/bin/python" -m compileall -qf -s "$stage" -p "$prefix" "$stage/lib"
     grep -rlIF "$stage" "$stage/bin" "$stage/pyvenv.cfg" | xargs -r sed -i "s|$stage|$prefix|g"
 }
 
@@ -109,7 +109,7 @@ reload_systemd() {
 
 next_steps() {
     local version
-    version=$("$destdir$prefix/bin/python" -c 'import xidwatch; print(xidwatch.__version__)')
+    version=$("$destdir$prefix/bin/python" -B -c 'import xidwatch; print(xidwatch.__version__)')
     say "installed $version in $destdir$prefix with $("$python" --version)"
     if [ -n "$destdir" ]; then
         say "staged under $destdir: nothing on this machine was told about it"

@@ -104,3 +104,11 @@ def test_a_column_that_left_is_not_back() -> None:
     """Only a value is."""
     now, _ = missing_changes({}, {GPU: {"a": Missing.ABSENT}})
     assert missing_changes(now, {HOST: {"load_1m": 1.0}}) == ({}, {})
+
+
+def test_an_answer_that_left_a_device_out_is_not_in_full() -> None:
+    """Its readings count; that it was all there is to ask is not claimed."""
+    whole, spared = Answer("pci", "done", {}), Answer("pci", "done", {}, left_out=("port:0000:0f:00.0",))
+    assert (whole.in_full, whole.trouble) == (True, "")
+    assert (spared.in_full, spared.trouble) == (False, "leaves out port:0000:0f:00.0, where a process is stuck")
+    assert not Answer("pci", "timeout", {}).in_full

@@ -69,6 +69,15 @@ def test_the_rows_are_csv_whatever_is_in_them(rows: list[dict[str, str]]) -> Non
     assert [row[3:] for row in found] == [[memory._BREAKS.sub(" ", cell) for cell in row.values()] for row in rows]
 
 
+def test_the_order_of_columns_is_not_that_of_the_answers() -> None:
+    """Sometimes one probe answers first, sometimes another: rows under one header must agree all the same."""
+    gpu = Subject("gpu", "0000:11:00.0")
+    nvml, pci = {"temperature_celsius": 61, "power_mean_watts": 231.4}, {"config_dword0": 0x220410DE, "link_width": 16}
+    one_way, other_way = {HOST: {"load_1m": 0.5}, gpu: {**nvml, **pci}}, {gpu: {**pci, **nvml}, HOST: {"load_1m": 0.5}}
+    assert list(cells(one_way)) == list(cells(other_way))
+    assert list(cells(one_way))[:2] == [f"{gpu}:power_mean_watts", f"{gpu}:temperature_celsius"]
+
+
 def test_a_change_of_columns_starts_a_new_header() -> None:
     """And only a change does."""
     kept = Memory()

@@ -23,6 +23,17 @@ class Answer:
     why: str = ""
     failure: str = ""
     took_ms: int = 0
+    left_out: tuple[str, ...] = ()  # subjects not to be touched, since a process is stuck at each
+
+    @property
+    def in_full(self) -> bool:
+        """Everything that was to be asked has been answered."""
+        return self.ended == "done" and not self.left_out
+
+    @property
+    def trouble(self) -> str:
+        """Why it was not answered in full, for people; empty when it was."""
+        return self.why or (f"leaves out {', '.join(self.left_out)}, where a process is stuck" if self.left_out else "")
 
 
 @dataclass(slots=True)

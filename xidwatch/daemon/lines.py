@@ -21,7 +21,7 @@ def tick(sample: Sample, verdict: str, answers: Iterable[Answer]) -> str:
     """
     readings = sample.readings
     parts = [f"tick {sample.tick}", verdict, *_gpus(readings), *_pci(readings), *_host(readings), _kernel(readings)]
-    parts += [f"{answer.probe}: {answer.why or answer.ended}" for answer in answers if answer.ended not in QUIET]
+    parts += [f"{answer.probe}: {answer.trouble or answer.ended}" for answer in answers if answer.left_out or answer.ended not in QUIET]
     return "  ".join(part for part in parts if part)
 
 

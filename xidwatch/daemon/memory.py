@@ -24,6 +24,7 @@ from xidwatch.records.values import plain_readings
 ROWS = 120  # an hour at 30 s
 KERNEL_RECORDS = 2000
 KERNEL_CHARACTERS = 1024 * 1024
+POSITIONS = {quantity.name: position for position, quantity in enumerate(quantities.TABLE)}
 KINDS = ("gpu", "port", "nvme", "host", "kernel", "probe")
 
 _ESCAPED = re.compile(rb"[^\x20-\x7e]|\\")
@@ -31,14 +32,22 @@ _BREAKS = re.compile(r"[\r\n\0]+")
 
 
 def cells(readings: Readings) -> dict[str, str]:
-    """A sample as the CSV has it: column to text, empty for missing; inventory facts are no columns."""
-    ordered = sorted(readings, key=lambda subject: (KINDS.index(subject.kind) if subject.kind in KINDS else len(KINDS), subject))
+    """A sample as the CSV has it: column to text, empty for missing; inventory facts are no columns.
+
+    The order is that of the kinds, the names and the table of quantities, never that in which the answers came: rows under
+    one header must agree.
+    """
+    subjects = sorted(readings, key=lambda subject: (KINDS.index(subject.kind) if subject.kind in KINDS else len(KINDS), subject))
     return {
-        f"{subject}:{name}": quantities.text(name, value)
-        for subject in ordered
-        for name, value in readings[subject].items()
+        f"{subject}:{name}": quantities.text(name, readings[subject][name])
+        for subject in subjects
+        for name in sorted(readings[subject], key=_position)
         if not (name in quantities.BY_NAME and quantities.BY_NAME[name].fact)
     }
+
+
+def _position(name: str) -> tuple[int, str]:
+    return POSITIONS.get(name, len(POSITIONS)), name
 
 
 class Memory:

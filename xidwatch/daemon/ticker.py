@@ -102,4 +102,4 @@ class Ticker:
 
 def as_answer(ask: Ask) -> Answer:
     """An ended request in the words of the core."""
-    return Answer(ask.probe, ask.ended, ask.readings, ask.why, ask.failure, ask.took_ms)
+    return Answer(ask.probe, ask.ended, ask.readings, ask.why, ask.failure, ask.took_ms, ask.skip)

@@ -30,12 +30,12 @@ class ProbeHistory:
     def add(self, answers: Mapping[str, Answer], at: Moment) -> None:
         """One tick's answers."""
         self.answers.update(answers)
-        self.answered.update({name: at.mono for name, answer in answers.items() if answer.ended == "done"})
+        self.answered.update({name: at.mono for name, answer in answers.items() if answer.in_full})
 
     def views(self, stuck: Mapping[str, float], behind: Mapping[str, float]) -> dict[str, ProbeView]:
         """For metrics; a recorder is late when what it was given is not on disk."""
         probes = {
-            name: ProbeView(answer.ended == "done", self.answered.get(name), answer.took_ms / 1000, stuck.get(name, 0.0))
+            name: ProbeView(answer.in_full, self.answered.get(name), answer.took_ms / 1000, stuck.get(name, 0.0))
             for name, answer in self.answers.items()
         }
         recorders = {name: ProbeView(not _late(seconds), None, 0.0, _late(seconds)) for name, seconds in behind.items()}
@@ -45,7 +45,7 @@ class ProbeHistory:
         """The watcher watched, as readings of subjects `probe:NAME`; the recorder is watched like a probe."""
         found: dict[Subject, dict[str, Value]] = {}
         for name, answer in self.answers.items():
-            values: dict[str, Value] = {"success": int(answer.ended == "done"), "took_ms": answer.took_ms}
+            values: dict[str, Value] = {"success": int(answer.in_full), "took_ms": answer.took_ms}
             if name in self.answered:
                 values["age_seconds"] = round(now - self.answered[name], 3)
             values["stuck_seconds"] = round(stuck.get(name, 0.0), 1)
@@ -85,10 +85,10 @@ def state_file(
     )
     probes = {
         name: ProbeState(
-            success=answer.ended == "done",
+            success=answer.in_full,
             age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
             stuck_s=round(stuck.get(name, 0.0), 1),
-            text=answer.why,
+            text=answer.trouble,
         )
         for name, answer in history.answers.items()
     }

@@ -61,6 +61,7 @@ class Ask:
     why: str = ""
     failure: str = ""  # the failure's type, as the probe names it
     took_ms: int = 0
+    skip: tuple[str, ...] = ()
     received: int = 0  # bytes
 
     def end(self, how: str, why: str = "") -> None:
@@ -110,7 +111,8 @@ class Worker:
         self.due = max(ask.deadline, now + patience)
         self._timer = self._pool.loop.at(self.due, self._overdue)
         deadline_ms = max(1, int((ask.deadline - now) * 1000))
-        self.channel.send(encode(Request(ask=ask.number, what=ask.what, deadline_ms=deadline_ms, skip=tuple(sorted(self.skip)))))
+        ask.skip = tuple(sorted(self.skip))
+        self.channel.send(encode(Request(ask=ask.number, what=ask.what, deadline_ms=deadline_ms, skip=ask.skip)))
 
     def _overdue(self) -> None:
         if self.current is not None:

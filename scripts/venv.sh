@@ -32,7 +32,8 @@ find_python() {
     die "no Python 3.11 or later found${PYTHON:+ at $PYTHON} (set PYTHON=/path/to/python3)"
 }
 
-works() { [ "$("$venv/bin/python" -c 'import sys; print(sys.prefix)' 2>/dev/null)" = "$venv" ]; }
+# With pip: a set-up that was interrupted leaves an interpreter without.
+works() { [ "$("$venv/bin/python" -c 'import pip, sys; print(sys.prefix)' 2>/dev/null)" = "$venv" ]; }
 
 fingerprint() { cksum <"$root/$1"; }
 

@@ -109,3 +109,10 @@ def test_a_request_arrives_as_it_was_sent() -> None:
     """With and without subjects to leave out."""
     for request in (Request(ask=1, what="look", deadline_ms=2000), Request(ask=2, what="sample", deadline_ms=1, skip=("a", "b"))):
         assert wire.decode_request(wire.encode(request)) == request
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), 2**64])
+def test_a_number_wider_than_any_counter_is_no_number(number: int) -> None:
+    """It would not fit into a float, and take the loop down where somebody adds it up."""
+    assert wire.to_reading(WireReading(str(GPU), "power_mean_watts", value=number)).value is Missing.MALFORMED
+    assert wire.to_reading(WireReading(str(GPU), "memory_used_bytes", value=2**64 - 1)).value == 2**64 - 1

@@ -20,6 +20,7 @@ import msgspec
 from xidwatch.core.model import Missing, Reading, Subject, Value
 
 MAX_LINE = 64 * 1024  # bytes
+MAX_INTEGER = 2**64 - 1  # no counter is wider; a longer number would not even fit into a float
 
 
 class ProbeProtocolError(Exception):
@@ -104,6 +105,8 @@ def to_reading(wire: WireReading) -> Reading:
     value: Value | None = wire.missing if wire.missing is not None else wire.value
     if value is None:
         raise ProbeProtocolError(f"reading without value or reason: {wire.subject} {wire.quantity}")
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        value = Missing.MALFORMED
     try:
         return Reading(Subject.parse(wire.subject), wire.quantity, value)
     except ValueError as error:

@@ -80,7 +80,7 @@ def test_a_refusal_is_passed_on(place: Path, capsys: pytest.CaptureFixture[str])
         raise ValueError("a text is needed, for whoever reads the journal later")
 
     with daemon(place, refuse):
-        assert cli.main(["note", " "]) == 69
+        assert cli.main(["note", "x"]) == 69
     assert capsys.readouterr().err == "xidwatch: a text is needed, for whoever reads the journal later\n"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.report import nights
 from xidwatch.cli import main
+from xidwatch.cli import report as command
 from xidwatch.cli.report import when
 
 
@@ -75,3 +77,65 @@ def test_a_time_may_be_a_day_a_time_or_a_while_ago() -> None:
     assert when("2h") - when("1h") == pytest.approx(-3600, abs=5)
     with pytest.raises(argparse.ArgumentTypeError, match="expected"):
         when("yesterday")
+
+
+def test_an_open_incident_is_never_hidden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However late the time asked for: it is not over. An id is told whatever the time."""
+    nights.two(tmp_path)
+    assert report(tmp_path, "--since", "1m") == 2
+    assert nights.LOST in capsys.readouterr().out
+    assert report(tmp_path, nights.EARLIER, "--since", "1m") == 0
+    assert nights.EARLIER in capsys.readouterr().out
+
+
+def test_a_time_in_the_future_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is on record then, and that is all that is said."""
+    nights.quiet(tmp_path)
+    assert report(tmp_path, "--since", "9999-01-01") == 0
+    assert "Nothing is on record after 9999-01-01 00:00:00" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_full_standard_output_is_74(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    """Said in one line; and nothing is left behind that would fail once more at exit."""
+    nights.quiet(tmp_path)
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert report(tmp_path, "--format", form) == 74
+        full.flush()
+    assert capsys.readouterr().err == "xidwatch: the report could not be written: no space left on device\n"
+
+
+def test_a_closed_standard_output_is_74(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Python has none at all then."""
+    nights.quiet(tmp_path)
+    monkeypatch.setattr(sys, "stdout", None)
+    assert report(tmp_path) == 74
+    assert capsys.readouterr().err == "xidwatch: the report could not be written: standard output is closed\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [("", 100), ("0", 100), ("wide", 100), ("40", 60), ("72", 72), ("500", 120), ("9" * 9999, 120)]
+)
+def test_the_width_is_what_columns_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str, width: int
+) -> None:
+    """Within reason; where it says nothing, the usual one."""
+    monkeypatch.chdir(tmp_path)
+    nights.torn(Path("s"))
+    monkeypatch.setenv("COLUMNS", columns)
+    report(Path("s"))
+    widest = max(len(line) for line in capsys.readouterr().out.splitlines() if str(tmp_path) not in line)
+    assert width - 8 <= widest <= width
+
+
+def test_the_help_tells_every_exit_status_and_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a script has to know is in `--help`."""
+    with pytest.raises(SystemExit):
+        main(["report", "--help"])
+    shown = capsys.readouterr().out
+    for code in (0, 1, 2, 3, command.EX_NOINPUT, command.EX_IOERR):
+        assert f"\n  {code:<4}" in shown
+    assert "text, for people" in " ".join(shown.split())

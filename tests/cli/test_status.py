@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def status(place: Path, *arguments: str) -> int:
     return main(["--state-dir", str(place), "status", *arguments])
 
 
-def written(place: Path, *, verdict: str, age_s: float = 0.0, boot_id: str = "", pid: int | None = 4242) -> None:
+def written(place: Path, *, verdict: str, age_s: float = 0.0, boot_id: str = "", pid: int | None = os.getpid()) -> None:
     clock = SystemClock()
     shown = StateFile(
         boot_id=boot_id or clock.boot_id,
@@ -100,3 +101,16 @@ def test_json_holds_both_verdicts(place: Path, capsys: pytest.CaptureFixture[str
     assert status(place, "--json") == 3
     found = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["verdict_recorded"], found["freshness"]) == ("unknown", "healthy", "stale")
+
+
+def test_a_daemon_that_was_killed_is_not_believed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last word is a second old and says healthy; the process that said it is gone."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    written(place, verdict="healthy", pid=child)
+    assert status(place) == 3
+    out = capsys.readouterr().out
+    assert out.startswith("unknown")
+    assert f"process {child} is gone without a word" in out

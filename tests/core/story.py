@@ -80,8 +80,8 @@ def healthy() -> Readings:
         SWITCH: bridge | {"secondary_bus": 0x10, "subordinate_bus": 0x14},
         DOWNSTREAM: bridge | {"secondary_bus": 0x11, "subordinate_bus": 0x11},
         DISK: {"config_dword0": 0xA80A144D, "command": 0x0506, "link_width": 4, "driver": "nvme"},
-        NVML: {"success": 1, "stuck_seconds": 0.0},
-        PCI: {"success": 1, "stuck_seconds": 0.0},
+        NVML: {"success": 1, "answering": 1, "stuck_seconds": 0.0},
+        PCI: {"success": 1, "answering": 1, "stuck_seconds": 0.0},
     }
     return host | {gpu: dict(card) for gpu in GPUS}
 

@@ -6,10 +6,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xidwatch.core.kernel import Parser, XidClass, xid_rules
+from xidwatch.core.kernel import Parser, XidClass, is_driver_load, xid_rules
 from xidwatch.core.kernel_nvidia import EXCEPTION_USEC
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 
@@ -172,16 +172,19 @@ def test_a_damaged_xid_keeps_its_text(text: str, severity: str) -> None:
         ("NVRM: GPU at 0000:2b:00.0 has fallen off the bus.", "0000:2b:00.0", True),
         ("NVRM: GPU 0000:2b:00.0: GPU has fallen off the bus.", "0000:2b:00.0", True),
         ("NVRM: GPU at PCI:0000:2b:00 has fallen off the bus.", "0000:2b:00.0", True),
-        ("NVRM: GPU has fallen off the bus.", None, True),
+        ("NVRM: GPU has fallen off the bus.", None, False),
+        ("NVRM: GPU of somebody at 0000:2b:00.0 has fallen off the bus.", None, False),
+        ("NVRM: GPU at 0000:2b:3f.0 has fallen off the bus.", None, False),
         ("NVRM: The NVIDIA GPU 0000:2b:00.0 installed has fallen off the bus and is not responding", "0000:2b:00.0", False),
         ("NVRM: fallen off the bus and is not responding to commands.", None, False),
     ],
 )
 def test_a_bus_loss_needs_no_xid(text: str, pci: str | None, fatal: bool) -> None:
-    """The words alone are a critical loss, with the address where there is one; at probe time no driver held the device."""
+    """The words alone are critical, and a loss where an address stands in its place; at probe time no driver held the device."""
     said = event(text)
-    assert (said.kind, said.xid, said.severity, said.bus_lost) == ("xid", None, "critical", True)
+    assert (said.kind, said.xid, said.severity) == ("xid", None, "critical")
     assert said.pci == (PciAddress.parse(pci) if pci else None)
+    assert said.bus_lost is (pci is not None)
     assert said.driver_fatal is fatal
 
 
@@ -200,9 +203,10 @@ def test_the_probe_time_loss_is_one_event_of_three_records() -> None:
 
 
 def test_the_probe_time_loss_is_one_event_of_one_record() -> None:
-    """One printk with line breaks inside says the same."""
+    """One printk with line breaks inside says the same, and its text is the whole sentence."""
     (said,) = events("\n               ".join(PROBE_TIME))
-    assert (said.pci, said.bus_lost) == (PciAddress.parse("0000:b3:00.0"), True)
+    assert (said.pci, said.bus_lost, said.driver_fatal) == (PciAddress.parse("0000:b3:00.0"), True, False)
+    assert said.text == " ".join(PROBE_TIME)
 
 
 def test_each_lost_gpu_of_a_probe_keeps_its_own_address() -> None:
@@ -216,7 +220,13 @@ def test_an_old_announcement_names_nobody() -> None:
     """Further than three NVRM records back, the address may belong to something else."""
     first, second, third = PROBE_TIME
     (said,) = events(first, second, "NVRM: is not supported by this driver", third)
-    assert said.pci is None
+    assert (said.pci, said.bus_lost) == (None, False)
+
+
+def test_only_the_rest_of_the_sentence_takes_the_announced_address() -> None:
+    """Other words about a loss, soon after an announcement, are about nobody known."""
+    (said,) = events(PROBE_TIME[0], "NVRM: somebody has fallen off the bus and is not responding")
+    assert (said.pci, said.bus_lost) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -392,6 +402,171 @@ def test_lines_of_one_record_are_read_one_by_one() -> None:
     assert "\n" not in said[0].text
 
 
+# A name has 15 bytes of any kind; the name of a file, of a device or a client's version may hold a whole line of the driver.
+NAMES = (
+    "NVRM: Xid 79, a",
+    "NVRM: Xid 79,",
+    "\nNVRM: Xid 79",
+    "a\nNVRM: Xid 79",
+    "NVRM: Xid: 119,",
+    "NVRM: Xid (PCI:",
+    "NVRM: Xid(11:00",
+    "NVRM: GPU at PC",
+    "NVRM: The NVIDI",
+    "NVRM: loading N",
+    "nvidia-uvm: uvm",
+    "nvidia-nvswitch",
+    "* GSP Timeout *",
+    "x, to 0x2 (x)",
+    "a[1]: ",
+    "",
+)
+LINES = (
+    "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+    "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+    "NVRM: Xid 79, GPU has fallen off the bus.",
+    "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
+    "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+    "nvidia-uvm: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+    "NVRM: GPU at PCI:0000:3b:00: GPU-00000000-0000-4000-8000-000000000666",
+    "NVRM: _kgspLogXid119: ********** GSP Timeout **********",
+    "nvidia-nvswitch1: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+    "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x62:0x65:1784)",
+    "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build",
+    "\n".join(PROBE_TIME),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "said",
+    [
+        ": segfault at 0 ip 0000000000401136 sp 00007ffd error 6 in x[401000+1000]",
+        " bad frame in rt_sigreturn frame:00000000 ip:0 sp:0 orax:0",
+        *(f": segfault at 0 ip 0 sp 0 error 4 in {line})[401000+1000]" for line in LINES),
+        *(f": segfault at 0 ip 0 sp 0 error 4 in a b\n{line}\n[401000+1000]" for line in LINES),
+    ],
+)
+def test_a_process_that_the_kernel_names_is_no_driver(name: str, said: str) -> None:
+    """Whatever its name and its file's are, `name[pid]` says nothing about a GPU, in any line of the record."""
+    parser = Parser(RULES)
+    assert events(f"{name}[26039]{said}", parser=parser) == []
+    assert parser.uuids == {}
+    assert not is_driver_load(f"{name}[26039]{said}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVRM: Xid 79, a invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+        "NVRM: Xid 79, a: page allocation failure: order:9, mode:0xcc0(GFP_KERNEL)",
+        "NVRM: Xid 79, GPU has fallen off the bus.",
+        "NVRM: Xid: 119, whatever",
+        "NVRM: Xid (PCI:...): 120, whatever",
+        "NVRM: Xid (PCI:0000:3b:3f): 79, GPU has fallen off the bus.",
+        "NVRM: Xid (26039): 79 bytes",
+        "NVRM: Xid (PCI:...): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+        "NVRM: Xid 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+        "NVRM: somebody says that uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+        "nvidia-uvm: somebody says that uvm encountered global fatal error 0x60",
+    ],
+)
+def test_without_its_place_a_fatal_word_is_said_and_not_acted_on(text: str) -> None:
+    """An Xid that names no device, and words that stand elsewhere than the driver puts them, keep their severity only."""
+    said = event(text)
+    assert (said.severity, said.pci, said.driver_fatal, said.bus_lost) == ("critical", None, False, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+        "NVRM: GPU3 nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+        "NVRM: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+        "nvidia-uvm: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+        "nvidia-uvm: uvm_global.c:432 uvm_global_set_fatal_error_impl[pid:26039] Encountered a global fatal error: RC error",
+    ],
+)
+def test_the_global_error_of_uvm_is_fatal_in_its_own_forms(text: str) -> None:
+    """By the resource manager and by the UVM module itself."""
+    said = event(text)
+    assert (said.kind, said.severity, said.driver_fatal) == ("uvm_fatal", "critical", True)
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("start", ["process '", "usb 1-1: Product: ", "traps: a[7] trap invalid opcode ip:0 sp:0 error:0 in ", "[U] "])
+def test_the_driver_s_words_in_a_record_of_another_say_nothing(start: str, line: str) -> None:
+    """Names of files, programs and devices may repeat any line of the driver."""
+    assert events(f"{start}{line.splitlines()[0]}") == []
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize(
+    "start", ["process 'a", "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name=", "NVRM: API mismatch: the client has the version "]
+)
+def test_after_a_line_break_everything_is_said_and_nothing_acted_on(start: str, line: str) -> None:
+    """Who wrote that is not known: the events are there, without a flag and without a UUID."""
+    parser = Parser(RULES)
+    said = [each for each in events(f"{start}\n{line}", parser=parser) if each.xid != 31]
+    assert [(each.kind, each.xid, each.severity) for each in said] == [(each.kind, each.xid, each.severity) for each in events(line)]
+    assert not any(each.driver_fatal or each.bus_lost for each in said)
+    assert parser.uuids == {}
+    assert not is_driver_load(f"{start}\n{line}")
+
+
+def test_after_a_line_break_nothing_reaches_other_records() -> None:
+    """It neither swallows a real exception, nor names a lost GPU."""
+    for line in (HEAD, PROBE_TIME[0]):
+        parser = Parser(RULES)
+        events(f"process 'a\n{line}", parser=parser)
+        (said,) = events(REGISTERS if line == HEAD else PROBE_TIME[2], parser=parser)
+        assert (said.pci is None) is (line != HEAD)
+
+
+@pytest.mark.parametrize("name", ["\nNVRM: Xid 79", "a\nNVRM: Xid 79,", "a\nNVRM: Xid 79\n"])
+def test_a_process_named_after_a_line_break_is_no_driver_either(name: str) -> None:
+    """A trap is told with a word before the name; the rest of the name begins a line, and the number of the process ends it."""
+    assert events(f"traps: {name}[26039] general protection fault ip:401136 sp:7ffd error:0 in x[401000+1000]") == []
+
+
+@pytest.mark.parametrize("name", ["GSP Timeout", "rpc timeouts", "* gsp timeout *", "Xid 79", "global fatal er"])
+def test_words_of_a_client_are_not_the_driver_s(name: str) -> None:
+    """The driver repeats the name and the version of a client that does not fit; neither is an event."""
+    assert events(f"NVRM: API mismatch: the client '{name}' (pid 26039)") == []
+    assert events(f"NVRM: API mismatch: the client has the version {LINES[3]}, but") == []
+    assert events(f"NVRM: has the version {LINES[4]}, but") == []
+    assert events(f"NVRM: some other line that names '{name}' in passing") == []
+
+
+def test_a_name_does_not_say_what_the_driver_asks_for() -> None:
+    """Only the driver's own sentence says which action an Xid 154 asks for."""
+    start = "NVRM: Xid (PCI:0000:3b:00): 154, pid=7, name=a, to 0x2 (x), GPU recovery action changed"
+    assert event(f"{start} from 0x0 (None) to 0x1 (GPU Reset Required)").recovery == "GPU Reset Required"
+    assert event(f"{start} to 0x4 (Drain and Reset)").recovery == "Drain and Reset"
+    assert event(start).recovery is None
+
+
+@pytest.mark.parametrize(
+    ("text", "load"),
+    [
+        ("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (dvs-builder@host1)", True),
+        ("NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64  590.48.01  Release Build  (dvs-builder@host1)\n", True),
+        ("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.67  Tue Mar 12 23:54:15 UTC 2024", True),
+        ("NVRM: loading NVIDIA UNIX x86 Kernel Module  1.0-9755  Mon Feb 26 23:21:15 PST 2007", True),
+        ("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.67", True),
+        ("NVRM: loading NVIDIA UNIX x86_64 Kernel Module", False),
+        ("NVRM: loading NVIDIA", False),
+        ("NVRM: loading N[26039]: segfault at 0 ip 0 sp 0 error 4 in NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.67", False),
+        ("process 'NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.67' launched 'a' with NULL argv", False),
+        ("process 'a\nNVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.67", False),
+        ("NVRM: API mismatch: the client has the version NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.67", False),
+    ],
+)
+def test_a_start_of_the_driver_is_known_by_its_whole_beginning(text: str, load: bool) -> None:
+    """It forgives what was said before, so no name and no quotation may pass for it."""
+    assert is_driver_load(text) is load
+
+
 STARTS = ("", "NVRM: ", "NVRM: Xid", "NVRM: Xid (", "NVRM: Xid (PCI:0000:3b:00): ", "NVRM: Xid (PCI:0000:3b:00): 13, ")
 MORE_STARTS = (
     "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from ",
@@ -423,6 +598,47 @@ def test_no_text_is_too_much(records: list[KernelMessage]) -> None:
             assert said.text
             assert said.injected is not record.from_kernel
             assert record.from_kernel or not (said.driver_fatal or said.bus_lost)
+
+
+ANY_NAME = st.sampled_from(NAMES) | st.binary(max_size=15).map(lambda raw: raw.decode("utf-8", "replace"))
+ANY_WORDS = st.lists(st.sampled_from(LINES) | st.sampled_from(["\n", " ", ", ", "'"]) | ANY_TEXT, max_size=4).map("".join)
+FRAMES = (
+    "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name={name}, channel 0x0000000a, intr 00000000. MMU Fault",
+    "NVRM: Xid (PCI:0000:3b:00): 154, pid=7, name={name}, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+    "NVRM: API mismatch: the client '{name}' (pid 7)\nNVRM: has the version {words}, but this kernel module has\nNVRM: the version 580.",
+    "{name} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+    "{name}: page allocation failure: order:9, mode:0xcc0(GFP_KERNEL), nodemask=(null),cpuset=/,mems_allowed=0",
+    "{name} (7): attempted to duplicate a private mapping with mremap.  This is not supported.",
+    "traps: {name}[7] trap invalid opcode ip:401136 sp:7ffd error:0 in {words}[401000+1000]",
+    "process '{words}' launched '{words}' with NULL argv: empty string added",
+    "usb 1-1: Product: {words}",
+)
+
+
+@given(ANY_NAME, st.integers(0, 4_194_304), ANY_WORDS)
+@example("NVRM: Xid 79, a", 26039, " segfault at 0")
+def test_no_name_makes_a_process_an_event(name: str, pid: int, words: str) -> None:
+    """Any name of 15 bytes before `[pid]:`, and any words behind."""
+    parser = Parser(RULES)
+    assert parser.feed(message(f"{name}[{pid}]: {words}")) == ()
+    assert parser.uuids == {}
+
+
+@given(st.sampled_from(FRAMES), ANY_NAME, ANY_WORDS)
+def test_no_name_and_no_words_are_acted_on(frame: str, name: str, words: str) -> None:
+    """Wherever the kernel or the driver prints what a user chose, no event of the record carries a flag to act on."""
+    parser = Parser(RULES)
+    text = frame.format(name=name, words=words)
+    assert not any(said.driver_fatal or said.bus_lost for said in parser.feed(message(text)))
+    assert parser.uuids == {}
+    assert not is_driver_load(text)
+
+
+@given(ANY_NAME)
+def test_no_name_takes_a_loss_away(name: str) -> None:
+    """A genuine Xid 79 is acted on whatever the process that noticed it is called."""
+    first, *_ = Parser(RULES).feed(message(f"NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name={name}, GPU has fallen off the bus."))
+    assert (first.xid, first.pci, first.driver_fatal, first.bus_lost) == (79, PciAddress.parse("0000:3b:00.0"), True, True)
 
 
 @given(ANY_TEXT.filter(lambda text: "NVRM: " not in text and "SXid (" not in text))

@@ -8,9 +8,9 @@ import pytest
 
 from tests.core.story import RULES, XIDS
 from xidwatch.core.expression import Facts
+from xidwatch.core.learning import LEARNT
 from xidwatch.core.model import Missing, Severity, Status, Value
 from xidwatch.core.rules import Rule, RulesError, judge, load, seconds
-from xidwatch.core.watch import LEARNT
 
 ROW: dict[str, object] = {"about": "port", "when": "config_dword0 == 0xffffffff", "severity": "critical", "source": "PCI"}
 
@@ -192,6 +192,7 @@ SHIPPED: dict[tuple[str, str], tuple[dict[str, Value], dict[str, Value], dict[st
         for kind in ("gpu", "driver")
     },
     ("ProbeStuck", "probe"): ({"stuck_seconds": 3.5}, {"stuck_seconds": 0.0}, {}, {}),
+    ("ProbeNotAnswering", "probe"): ({"answering": 0}, {"answering": 1}, {}, {}),
     ("KernelLogGap", "kernel"): ({"gap_records": 311}, {"gap_records": 0}, {"gap_records": Missing.ABSENT}, {}),
 }  # fmt: skip
 

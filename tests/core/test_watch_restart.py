@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.core.story import DISK, DRIVER, GPU, GPUS, RULES, SWITCH, UVM_FATAL, Story, asked, bad, closed, dumps, edges, opened, xid
 from xidwatch.core import watch
-from xidwatch.core.messages import Opened, Output, Restored
+from xidwatch.core.messages import DumpFailed, Opened, Output, Restored
 from xidwatch.core.model import Action, ActionKind, Condition, Missing, Moment, Severity, Status
 from xidwatch.core.watch import State
 
@@ -128,12 +128,12 @@ def test_an_old_bad_condition_of_a_thing_that_is_gone_becomes_unknown() -> None:
 
 
 def test_after_a_reboot_everything_is_unknown_and_the_incident_is_open() -> None:
-    """Nothing has been looked at; NVML may be asked, for the driver is a new one."""
+    """Nothing has been looked at; NVML may be asked, for the driver is a new one. The host is no better than its incident."""
     after = the_night().restart(new_boot=True)
     assert {tracked.condition.status for tracked in after.state.conditions.values()} == {U}
     assert after.state.incident is not None
     assert not after.state.driver_released
-    assert after.verdict == "unknown"
+    assert after.verdict == "failed"
 
 
 def test_after_a_reboot_only_evidence_closes_the_incident() -> None:
@@ -205,3 +205,21 @@ def test_an_incident_whose_dump_was_never_asked_for_gets_it_from_the_successor()
     (dump,) = dumps(after.tick())
     assert (dump.incident, dump.cause) == (incident.id, incident.trigger)
     assert not dumps(after.ticks(3))
+
+
+def test_a_dump_that_failed_is_asked_for_again() -> None:
+    """The disk was full at the edge and has room now; samples and kernel lines are still in memory."""
+    story = the_night()
+    incident = story.state.incident
+    assert incident is not None
+    story.give(DumpFailed(incident.id))
+    (again,) = dumps(story.tick())
+    assert (again.incident, again.cause) == (incident.id, incident.trigger)
+    assert not dumps(story.ticks(3))
+
+
+def test_a_dump_of_an_incident_that_is_over_is_not_asked_for_again() -> None:
+    """Its failure is on record; the next incident is another story."""
+    story = the_night()
+    story.give(DumpFailed("20260101T000000Z-gpu-lost-11"))
+    assert not dumps(story.tick())

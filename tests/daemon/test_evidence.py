@@ -21,7 +21,9 @@ class FakeRecording:
     made: list[FakeRecording]
 
     def __init__(self, _loop: object, _nursery: object, options: Mapping[str, object], recovered: Any, trouble: Any) -> None:
+        self.options = options
         self.directory = Path(str(options["state_dir"]))
+        self.on_dropped: Callable[[int], None] = lambda _count: None
         self.recovered, self.trouble = recovered, trouble
         self.records: list[Mapping[str, object]] = []
         self.logged: list[str] = []
@@ -54,8 +56,15 @@ class Rig:
         self.past: list[RecoveredRecord] = []
         self.troubles: list[tuple[Path, str | None]] = []
         unused: Any = None  # the fake recorders need neither loop nor nursery
+        self.dropped: list[tuple[Path, int]] = []
         self.evidence = Evidence(
-            unused, unused, (FIRST, SECOND), {}, self.past.append, lambda directory, text: self.troubles.append((directory, text))
+            unused,
+            unused,
+            (FIRST, SECOND),
+            {},
+            self.past.append,
+            lambda directory, text: self.troubles.append((directory, text)),
+            lambda directory, count: self.dropped.append((directory, count)),
         )
         self.first, self.second = FakeRecording.made
 
@@ -120,6 +129,17 @@ def test_each_directory_is_watched_by_its_own_name(rig: Rig) -> None:
     assert rig.evidence.behind_seconds(0.0) == {"recorder": 1.0, "recorder-2": 7.0}
     rig.second.trouble("No space left on device")
     assert rig.troubles == [(SECOND, "No space left on device")]
+
+
+def test_what_a_directory_never_got_is_told_with_its_name(rig: Rig) -> None:
+    """The other may have it."""
+    rig.second.on_dropped(12)
+    assert rig.dropped == [(SECOND, 12)]
+
+
+def test_only_the_state_directory_is_made_from_nothing(rig: Rig) -> None:
+    """A further one lies on a disk of its own, and a disk that is not mounted must not be invented on the first."""
+    assert (rig.first.options["make_parents"], rig.second.options["make_parents"]) == (True, False)
 
 
 def test_the_end_is_told_when_all_recorders_have_left(rig: Rig) -> None:

@@ -87,6 +87,7 @@ def test_everything_is_news_to_the_first_daemon(rig: Rig) -> None:
         (5, [([79], 5, 0, True), ([31], 6, 0, False)]),
         (6, [([79, 31], 6, 0, True)]),
         (9, [([79, 31], 6, 0, True)]),
+        (10**12, [([79, 31], 6, 0, True)]),  # a damaged record: it must not make this run blind
     ],
 )
 def test_history_ends_at_the_predecessors_position(rig: Rig, until: int, told: object) -> None:

@@ -12,7 +12,7 @@ from xidwatch.daemon import lines
 
 QUIET: Readings = {
     HOST: {"load_1m": 1.2, "memory_available_bytes": 120_300_000_000},
-    KERNEL: {"xid_lines_45s": 0},
+    KERNEL: {"xid_lines_since_last_tick": 0},
 }
 PORT = Subject("port", "0000:0f:00.0")
 
@@ -67,9 +67,9 @@ def test_an_answer_that_was_none_is_not_a_loss(status: int, words: str) -> None:
 
 def test_a_kernel_log_that_cannot_be_read_is_no_zero() -> None:
     """Nobody knows how many Xids there were."""
-    assert said({KERNEL: {"xid_lines_45s": Missing.DENIED}}).endswith("kernel log unreadable")
+    assert said({KERNEL: {"xid_lines_since_last_tick": Missing.DENIED}}).endswith("kernel log unreadable")
     assert said({KERNEL: {}}).endswith("kernel log unreadable")
-    assert said({KERNEL: {"xid_lines_45s": 8}}).endswith("Xid 8")
+    assert said({KERNEL: {"xid_lines_since_last_tick": 8}}).endswith("Xid 8")
 
 
 def test_a_probe_that_is_late_is_named_and_one_that_failed_is_not() -> None:
@@ -130,3 +130,9 @@ def test_the_worst_condition_is_named_for_systemctl_status() -> None:
 def rule(type_: str, severity: Severity) -> Rule:
     """One that only its severity is asked of."""
     return Rule(type_, {}, severity, "a test")
+
+
+def test_records_that_wait_for_a_disk_are_told_at_every_tick() -> None:
+    """A person who watches the lines go by must not take them for recorded."""
+    late: Readings = {Subject("probe", "recorder"): {"stuck_seconds": 61.2}, Subject("probe", "recorder-2"): {"stuck_seconds": 0}}
+    assert said(late).endswith("recorder: RECORDS 61 s BEHIND")

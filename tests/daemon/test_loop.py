@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from xidwatch.clock import SystemClock
-from xidwatch.daemon.loop import Loop
+from xidwatch.daemon.loop import Loop, Throttle
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -228,3 +228,37 @@ def test_forgetting_what_is_not_watched_is_nothing(loop: Loop, pairs: list[Pair]
     loop.forget(ours)
     loop.forget(ours)
     loop.turn(0)
+
+
+# --- storms
+
+
+def test_a_storm_is_answered_at_once_and_then_now_and_again(loop: Loop, clock: FakeClock) -> None:
+    """The first without delay, the last when it is over, and in between no more than it is worth."""
+    calls: list[float] = []
+
+    def show() -> None:
+        calls.append(clock.now().mono)
+        throttle.done()
+
+    throttle = Throttle(loop, 0.25, show)
+    began = clock.now().mono
+    for _ in range(8):  # a second of edges, eight of them
+        throttle.soon()
+        clock.advance(0.125)
+        loop.turn(0)
+    clock.advance(1)
+    loop.turn(0)
+    assert [mono - began for mono in calls] == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_what_has_just_been_done_is_not_done_again(loop: Loop, clock: FakeClock) -> None:
+    """A tick has shown everything: the call that was put off is not needed any more."""
+    calls: list[str] = []
+    throttle = Throttle(loop, 0.25, lambda: calls.append("shown"))
+    throttle.done()
+    throttle.soon()
+    throttle.done()
+    clock.advance(5)
+    loop.turn(0)
+    assert calls == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -42,24 +43,24 @@ def row(tick: int, **cells: str) -> samples.Row:
 class Running:
     """A recorder in a child process, and our end of its channel."""
 
-    def __init__(self, state_dir: Path, log: str = "plain", before: Callable[[], object] | None = None) -> None:
+    def __init__(self, state_dir: Path, log: str = "plain", before: Callable[[], object] | None = None, **options: object) -> None:
         self.channel, theirs = socket.socketpair()
         self._lines = frames.Lines()
         self._heard: list[Answer] = []
         self.pid = os.fork()
         if self.pid == 0:
-            self._become(theirs, state_dir, log, before)
+            self._become(theirs, before, {"state_dir": str(state_dir), "boot_id": BOOT, "interval_s": 30.0, "log": log, **options})
         theirs.close()
 
-    def _become(self, theirs: socket.socket, state_dir: Path, log: str, before: Callable[[], object] | None) -> None:
+    def _become(self, theirs: socket.socket, before: Callable[[], object] | None, options: dict[str, object]) -> None:
         status = 1
         try:
+            recorder.RETRY_SECONDS = RETRY_SECONDS
             if before:
                 before()
-            recorder.RETRY_SECONDS = RETRY_SECONDS
             channel = socket.socket(fileno=os.dup2(theirs.fileno(), 3))
             os.closerange(4, 4096)  # as the nursery does: another recorder's channel must not be held open here
-            recorder.main(channel, {"state_dir": str(state_dir), "boot_id": BOOT, "interval_s": 30.0, "log": log})
+            recorder.main(channel, options)
             status = 0
         finally:
             os._exit(status)
@@ -422,3 +423,130 @@ def test_only_the_latest_publication_of_a_path_matters(tmp_path: Path) -> None:
     running.leave()
     assert target.read_text() == '{"tick":49}'
     assert target.stat().st_mode & 0o777 == 0o644
+
+
+# --- what somebody else does to the files
+
+
+def said(running: Running, reading: int, writing: int) -> str:
+    """All that the recorder wrote to its log until it left."""
+    assert running.leave() == 0
+    os.close(writing)
+    with os.fdopen(reading) as log:
+        return log.read()
+
+
+def test_a_deleted_state_directory_is_begun_anew_and_told(tmp_path: Path) -> None:
+    """What is acknowledged after `rm -r` is in the directory of that name, and the log says that there was another."""
+    reading, writing = os.pipe()
+    running = Running(tmp_path / "state", before=lambda: os.dup2(writing, 2))
+    running.send(frames.journal(1, note(1)), frames.sample(2, row(1)))
+    running.durable(2)
+    shutil.rmtree(tmp_path / "state")
+    running.send(frames.journal(3, note(2)), frames.sample(4, row(2)))
+    running.durable(4)
+    assert (recorded(tmp_path / "state"), ticks(tmp_path / "state")) == (ids(range(2, 3)), [2])
+    assert f"<4>{tmp_path}/state was deleted, moved or mounted over" in said(running, reading, writing)
+
+
+def test_fifos_in_the_place_of_files_hang_nobody(tmp_path: Path) -> None:
+    """They are renamed away, told in the log, and reported as damage where they stood before the start."""
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "samples").mkdir()
+    for name in (f"journal/{DAY}.jsonl", f"samples/{DAY}.csv", "baseline.json", ".baseline.json.tmp"):
+        os.mkfifo(tmp_path / name)
+    reading, writing = os.pipe()
+    running = Running(tmp_path, before=lambda: os.dup2(writing, 2))
+    assert len(running.recovered().damage) == 2
+    learnt = baseline.Baseline(boot_id=BOOT, time=f"{DAY}T12:00:00.000Z")
+    running.send(frames.journal(1, note(1)), frames.sample(2, row(1)), frames.baseline(3, learnt))
+    running.durable(3)
+    assert (recorded(tmp_path), ticks(tmp_path)) == (ids(range(1, 2)), [1])
+    assert said(running, reading, writing).count("was a FIFO, no file: renamed to") == 3
+
+
+@pytest.mark.root
+def test_the_journal_goes_on_beside_samples_that_cannot_be_written(tmp_path: Path) -> None:
+    """Its records are on the disk, each at once, and acknowledged as the journal's; nothing of the rows is, until they can be written."""
+    running = Running(tmp_path, before=lambda: setattr(recorder, "RETRY_SECONDS", 3600.0))
+    running.recovered()
+    blocked = tmp_path / "samples" / f"{DAY}.csv"
+    blocked.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(blocked)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"needs the right to mount: {mounted.stderr.decode().strip()}")
+    try:
+        running.send(frames.sample(1, row(1)), frames.journal(2, note(1)))
+        assert running.until(lambda answer: answer.journal_durable == 2).durable == 0
+        assert running.trouble().what == "samples"
+        running.send(frames.journal(3, note(2)))
+        assert running.until(lambda answer: answer.journal_durable == 3).durable == 0
+        assert recorded(tmp_path) == ids(range(1, 3))
+    finally:
+        subprocess.run(["umount", "-l", str(blocked)], check=True)
+    running.send(frames.journal(4, note(3)))
+    running.durable(4)
+    assert ticks(tmp_path) == [1]
+    assert running.leave() == 0
+
+
+@pytest.mark.root
+def test_a_full_disk_does_not_keep_publications_from_another(tiny_disk: Path, tmp_path: Path) -> None:
+    """`status` stays fresh while no record can be written."""
+    running = Running(tiny_disk / "state")
+    running.recovered()
+    (tiny_disk / "filler").write_bytes(bytes(250 * 1024))
+    running.send(frames.journal(1, note(1, "x" * 20000)))
+    assert running.trouble().errno == errno.ENOSPC
+    target = tmp_path / "run" / "state.json"
+    target.parent.mkdir()
+    running.send(*(frames.publish(str(target), f'{{"tick":{tick}}}') for tick in range(5)))
+    running.leave()
+    assert target.read_text() == '{"tick":4}'
+
+
+def test_publications_do_not_wait_for_the_state_directory(tmp_path: Path) -> None:
+    """While another recorder still holds it, what people look at is written all the same; a folder that went is made again."""
+    first = Running(tmp_path / "state")
+    first.recovered()
+    second = Running(tmp_path / "state")
+    second.trouble()
+    second.send(frames.publish(str(tmp_path / "run" / "state.json"), "{}"))
+    second.leave()
+    assert (tmp_path / "run" / "state.json").read_text() == "{}"
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_place_that_is_not_mounted_is_not_made(tmp_path: Path) -> None:
+    """With `make_parents` off a missing parent is trouble that asks the right question; when it is there, recording begins."""
+    running = Running(tmp_path / "usb" / "xidwatch", make_parents=False)
+    assert "is it mounted?" in running.trouble().text
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "usb").mkdir()
+    running.send(frames.journal(1, note(1)))
+    running.durable(1)
+    assert recorded(tmp_path / "usb" / "xidwatch") == ids(range(1, 2))
+    assert running.leave() == 0
+
+
+def test_a_poisoned_journal_does_not_stop_the_recorder(tmp_path: Path) -> None:
+    """Lines with numbers and times that nothing real shows are told as damage, and the recorder begins."""
+    (tmp_path / "journal").mkdir()
+    poison = b"".join(
+        b'{"id":"x-1","time":"%s","boot_id":"%s","mono_us":%s,"checkpoint":{"conditions":[],"incident":null,"kmsg_seq":%s,"next_id":%s}}\n'
+        % (time.encode(), BOOT.encode(), mono, seq, next_id)
+        for time, mono, seq, next_id in (
+            ("2026-09-17T00:00:00Z", b"9" * 400, b"1", b"1"),
+            ("9999-12-31T23:59:59.9999999-12:00", b"1", b"1", b"1"),
+            ("0001-01-01T00:00:00+14:00", b"1", b"1", b"1"),
+            ("2026-09-17T00:00:00Z", b"1", b"9" * 400, b"1"),
+            ("2026-09-17T00:00:00Z", b"1", b"1", b"-9"),
+        )
+    )
+    (tmp_path / "journal" / f"{DAY}.jsonl").write_bytes(poison)
+    running = Running(tmp_path)
+    found = running.recovered()
+    assert [damage.line for damage in found.damage] == [1, 2, 3, 4, 5]
+    running.send(frames.journal(1, note(1)))
+    running.durable(1)
+    assert running.leave() == 0

@@ -93,6 +93,26 @@ def test_what_is_on_the_disk_already_need_not_be_waited_for(desk: Desk) -> None:
     assert told == [True]
 
 
+def test_rows_that_cannot_be_written_hold_up_no_record(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the samples are in trouble the journal's records are acknowledged, make room, and are not sent to a successor again."""
+    monkeypatch.setattr(frames, "WINDOW", 3)
+    told: list[bool] = []
+    stuck, first = desk.row(), desk.note()
+    desk.recording.when_durable(first, 2.0, told.append)
+    further = [desk.note() for _ in range(3)]
+    assert desk.received() == [stuck, first, further[0]]
+    desk.recorder.says({"durable": stuck - 1, "journal_durable": further[0]})
+    desk.stage.turn()
+    assert told == [True]
+    desk.recording.when_durable(further[0], 2.0, told.append)
+    assert told == [True, True]
+    assert desk.received() == further[1:]
+    desk.recorder.dies()
+    desk.stage.turn()
+    desk.stage.passes(RESTART_SECONDS)
+    assert desk.received() == [stuck, *further[1:]]
+
+
 def test_no_more_than_a_window_is_on_its_way(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest waits here, where it can be bounded; each acknowledgement lets as many follow."""
     monkeypatch.setattr(frames, "WINDOW", 3)

@@ -190,6 +190,21 @@ def test_children_are_known_to_a_successor_of_the_same_boot(place: Path, held: R
     assert held.children(BOOT_ID) == ()
 
 
+def test_nothing_in_the_directory_can_hold_the_loop(place: Path) -> None:
+    """FIFOs in the place of its files are waited for by nobody, and renamed away where something is written."""
+    place.mkdir()
+    for name in (rundir.LOCK, rundir.CHILDREN, rundir.STATE, f".{rundir.STATE}.tmp"):
+        os.mkfifo(place / name)
+    held = RunDir(place)
+    assert held.children(BOOT_ID) == ()
+    held.write_state(StateFile(boot_id=BOOT_ID, mono_ms=1, verdict="healthy"))
+    held.write_children(CHILDREN, BOOT_ID)
+    assert state_record.read(place / rundir.STATE).verdict == "healthy"
+    assert held.children(BOOT_ID) == CHILDREN
+    assert (place / rundir.LOCK).read_text() == f"{os.getpid()}\n"
+    os.close(held._lock)
+
+
 def test_on_a_disk_the_recorder_writes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop never waits for a disk: nothing appears but what the recorder is given."""
     monkeypatch.setattr(rundir, "is_in_memory", lambda _path: False)

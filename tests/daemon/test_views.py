@@ -127,8 +127,8 @@ def test_probes_show_their_age_and_where_they_are_stuck() -> None:
 def test_probes_are_readings_like_all_others() -> None:
     """Under names that the rules can look at; without an age where there never was an answer."""
     found = history().readings({"nvml": 27.46}, {}, MONO + 2)
-    assert found[Subject("probe", "pci")] == {"success": 1, "took_ms": 40, "age_seconds": 2.0, "stuck_seconds": 0.0}
-    assert found[Subject("probe", "nvml")] == {"success": 0, "took_ms": 5000, "age_seconds": 32.0, "stuck_seconds": 27.5}
+    assert found[Subject("probe", "pci")] == {"success": 1, "answering": 1, "took_ms": 40, "age_seconds": 2.0, "stuck_seconds": 0.0}
+    assert found[Subject("probe", "nvml")] == {"success": 0, "answering": 0, "took_ms": 5000, "age_seconds": 32.0, "stuck_seconds": 27.5}
     assert "age_seconds" not in found[Subject("probe", "host")]
 
 
@@ -136,8 +136,8 @@ def test_probes_are_readings_like_all_others() -> None:
 def test_a_recorder_is_watched_like_a_probe(behind: float, success: int, stuck: float) -> None:
     """A few seconds are a busy disk; more is a disk that hangs."""
     found = history().readings({}, {"recorder": behind, "recorder-2": 0.0}, MONO)
-    assert found[Subject("probe", "recorder")] == {"success": success, "stuck_seconds": stuck}
-    assert found[Subject("probe", "recorder-2")] == {"success": 1, "stuck_seconds": 0.0}
+    assert found[Subject("probe", "recorder")] == {"success": success, "answering": 1, "stuck_seconds": stuck}
+    assert found[Subject("probe", "recorder-2")] == {"success": 1, "answering": 1, "stuck_seconds": 0.0}
 
 
 def test_metrics_see_the_same_of_the_probes() -> None:

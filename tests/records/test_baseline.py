@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -34,13 +35,23 @@ def test_none_yet_is_no_error(tmp_path: Path) -> None:
     assert baseline.read(tmp_path / "baseline.json") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"boot_id":1}', b"\xff"])
+HUGE = b'{"boot_id":"5f0c","time":"","expected":{"gpu:x":{"a":' + b"9" * 5000 + b"}}}"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"boot_id":1}', b"\xff", HUGE])
 def test_a_damaged_one_says_what_to_do(tmp_path: Path, content: bytes) -> None:
     """It is never taken for an empty one."""
     path = tmp_path / "baseline.json"
     path.write_bytes(content)
     with pytest.raises(RecordError, match=r"damaged.*move it away"):
         baseline.read(path)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A FIFO in its place is told as what it is."""
+    os.mkfifo(tmp_path / "baseline.json")
+    with pytest.raises(RecordError, match=r"a FIFO where a file should be \(move it away\)"):
+        baseline.read(tmp_path / "baseline.json")
 
 
 @pytest.mark.parametrize("odd", [None, True, [1], {}, {"missing": "WITCHCRAFT"}, {"missing": [1]}])

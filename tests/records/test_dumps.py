@@ -188,6 +188,20 @@ def test_a_part_the_manifest_does_not_know_yet_is_listed(tmp_path: Path) -> None
     ]
 
 
+def test_what_is_no_manifest_stops_neither_reader_nor_dump(tmp_path: Path) -> None:
+    """A FIFO in its place is set aside by the writer; a part with a time beyond every calendar is listed."""
+    folder = tmp_path / NAME
+    folder.mkdir()
+    os.mkfifo(folder / "manifest.json")
+    (folder / "010-samples.csv").write_bytes(b"x")
+    assert dumps.load(folder).state == "unknown"
+    os.utime(folder / "010-samples.csv", (1 << 40, 1 << 40))
+    dump = dumps.DumpFolder(folder, incident=NAME, boot_id="5f0c", trigger="t-000123", clock=Clock())
+    dump.complete()
+    assert [(part.name, part.status) for part in dumps.load(folder).parts] == [("010-samples.csv", "unknown")]
+    assert dumps.load(folder).state == "complete"
+
+
 def test_folders_are_listed_oldest_first(tmp_path: Path) -> None:
     """The name begins with the UTC time; no folder is no incident."""
     assert dumps.folders(tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -181,6 +182,98 @@ def test_cutting_the_journal_anywhere_loses_at_most_the_cut_record(tmp_path_fact
     found = recovery.fold(journal.read_day(path, problems), BOOT)
     assert found == recovery.fold(entries(NIGHT[: content.count(b"\n")]), BOOT)
     assert len(problems) == (0 if content.endswith(b"\n") or not content else 1)
+
+
+POISON = [
+    {"mono_us": 10**400},
+    {"mono_us": -1},
+    {"mono_us": 2**60},
+    {"time": "9999-12-31T23:59:59.9999999-12:00"},
+    {"time": "0001-01-01T00:00:00+14:00"},
+    {"time": "9999-12-31T23:59:59Z"},
+    {"boot_id": "\ud800"},
+    {"kernel": {"seq": 2**63}},
+    {"kernel": {"seq": -1}},
+    {"kernel": {"seq": 10**400}},
+    {"checkpoint": {"conditions": [], "incident": None, "kmsg_seq": 2**63, "next_id": 1}},
+    {"checkpoint": {"conditions": [], "incident": None, "kmsg_seq": None, "next_id": 2**63}},
+    {"checkpoint": {"conditions": [], "incident": None, "kmsg_seq": None, "next_id": -5}},
+    {"checkpoint": {"conditions": [], "incident": None, "kmsg_seq": None, "next_id": 1, "dumps": ["9999-12-31T23:59:59-12:00"]}},
+    {"checkpoint": {"conditions": [{"subject": "gpu:x", "type": "T", "status": "TRUE", "since": "0001-01-01T00:00:00+14:00",
+                                    "since_mono_us": 1, "reason": ""}], "incident": None, "kmsg_seq": None, "next_id": 1}},
+    {"checkpoint": {"conditions": [{"subject": "gpu:x", "type": "T", "status": "TRUE", "since": "2026-09-17T00:00:00Z",
+                                    "since_mono_us": 10**400, "reason": ""}], "incident": None, "kmsg_seq": None, "next_id": 1}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("poison", POISON, ids=[repr(poison)[:60] for poison in POISON])
+def test_a_poisoned_line_is_damage_and_all_others_count(tmp_path: Path, poison: dict[str, object]) -> None:
+    """Numbers and times that nothing real shows stop nobody: the line is told with its place, and the state is that of the others."""
+    line = {**journal.record("note", "p-000001", at(4), BOOT, {}), **poison}
+    if len(poison.keys() & set(journal.KINDS)):
+        del line["note"]
+    content = lines(NIGHT[:4]) + json.dumps(line).encode() + b"\n" + lines(NIGHT[4:])
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "2026-09-17.jsonl").write_bytes(content)
+    problems: list[Damage] = []
+    found = recovery.fold(recovery.tail(tmp_path, BOOT, problems), BOOT, problems)
+    assert found == recovery.fold(entries(NIGHT), BOOT)
+    assert [(Path(damage.path).name, damage.line) for damage in problems] == [("2026-09-17.jsonl", 5)]
+    told = msgspec.json.encode(recovery.RecoveredRecord.of(found, None, problems, 1))
+    assert msgspec.json.decode(told, type=recovery.RecoveredRecord).recovered() == found
+
+
+NUMBERS = st.integers() | st.sampled_from([2**53, 2**63, 2**64, -(2**63), 10**400, 10**15])
+TIMES = st.sampled_from(
+    ["9999-12-31T23:59:59.9999999-12:00", "0001-01-01T00:00:00+14:00", "2026-09-17T00:00:00Z", "1970-01-01T00:00:00+01:00"]
+)
+SCALARS = st.none() | st.booleans() | NUMBERS | st.floats() | st.text(max_size=5) | TIMES
+WORDS = st.sampled_from([
+    "conditions", "incident", "kmsg_seq", "next_id", "dumps", "subject", "type", "after", "status", "since", "since_mono_us",
+    "reason", "seq", "trigger", "severity", "kind", "id", "began", "began_mono_us", "members", "last_dump", "last_dump_mono_us",
+])  # fmt: skip
+VALUES = SCALARS | st.sampled_from(["TRUE", "error", "TAKE_DUMP", "gpu:x", "i-000001"])
+JSON = st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=8), max_leaves=20)
+CONDITION = st.fixed_dictionaries(
+    {
+        "subject": st.just("gpu:x"),
+        "type": st.just("T"),
+        "status": st.just("TRUE"),
+        "since": TIMES | JSON,
+        "since_mono_us": NUMBERS,
+        "reason": VALUES,
+    }
+)
+CHECKPOINT = st.fixed_dictionaries(
+    {"conditions": st.lists(CONDITION, max_size=2) | JSON, "incident": JSON, "kmsg_seq": NUMBERS | JSON, "next_id": NUMBERS | JSON},
+    optional={"dumps": st.lists(TIMES, max_size=2) | JSON},
+)
+ENVELOPE = {
+    "id": st.sampled_from(["t-000001", "t-999999999999999", "t-9999999999999999"]) | JSON,
+    "time": TIMES | JSON,
+    "boot_id": st.sampled_from([BOOT, NEXT_BOOT]) | JSON,
+    "mono_us": NUMBERS | JSON,
+}
+BODIES: dict[str, st.SearchStrategy[object]] = {
+    "incident": st.just("i-000001") | JSON,
+    "checkpoint": CHECKPOINT,
+    **dict.fromkeys(("transition", "opened", "closed", "action", "kernel", "note"), JSON),
+}
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.fixed_dictionaries(ENVELOPE, optional=BODIES), max_size=4))
+def test_no_line_of_json_stops_a_start(tmp_path_factory: pytest.TempPathFactory, found: list[dict[str, object]]) -> None:
+    """Whatever stands under the keys of a record, reading, folding and telling it to the loop never raise."""
+    path = tmp_path_factory.getbasetemp() / "any" / "journal" / "2026-09-17.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(json.dumps(each).encode() + b"\n" for each in found))
+    problems: list[Damage] = []
+    for since in (None, NOON):
+        list(journal.read(path.parent.parent, since=since, problems=problems))
+    recovered = recovery.fold(recovery.tail(path.parent.parent, BOOT, problems), BOOT, problems)
+    told = msgspec.json.encode(recovery.RecoveredRecord.of(recovered, None, problems, 1))
+    assert msgspec.json.decode(told, type=recovery.RecoveredRecord).recovered().next_id == recovered.next_id
 
 
 def test_a_message_carries_everything_there_and_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import date, timedelta
 from pathlib import Path
@@ -121,6 +122,27 @@ def test_what_is_no_row_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
     assert problems[-1] == Damage(str(foreign), 1, "no header of samples")
     assert list(samples.read(tmp_path / "2026-09-19.csv", problems)) == []
     assert problems[-1].text == "No such file or directory"
+
+
+def test_a_fifo_among_the_files_is_told_and_holds_nobody(tmp_path: Path) -> None:
+    """It is damage to who reads rows, and empty to who counts them."""
+    path = tmp_path / "2026-09-17.csv"
+    os.mkfifo(path)
+    problems: list[Damage] = []
+    assert list(samples.read(path, problems)) == []
+    assert problems == [Damage(str(path), 0, "a FIFO where a file should be")]
+    assert list(samples.times(path)) == []
+
+
+def test_a_time_that_no_clock_shows_is_damage(tmp_path: Path) -> None:
+    """A row of the year 10000, which no reader could print again, is told and the others count."""
+    write(tmp_path, row("2026-09-17T00:00:00Z", 1, a="1"))
+    path = tmp_path / "2026-09-17.csv"
+    with path.open("ab") as file:
+        file.write(b"9999-12-31T23:59:59-12:00,5f0c,2,1\n0001-01-01T00:00:00+14:00,5f0c,3,1\n2026-09-17T00:01:30Z,5f0c,4,1\n")
+    problems: list[Damage] = []
+    assert [found.tick for found in samples.read(path, problems)] == [1, 4]
+    assert [damage.line for damage in problems] == [4, 5]
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=12), max_size=5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -74,6 +75,16 @@ def test_no_state_is_an_error_with_a_hint(tmp_path: Path, content: bytes | None,
         state.read(path)
     assert raised.value.path == path
     assert "xidwatch" in raised.value.hint
+
+
+def test_nobody_waits_for_a_fifo(tmp_path: Path) -> None:
+    """`status` says what lies there, a successor has no children to adopt."""
+    os.mkfifo(tmp_path / "state.json")
+    os.mkfifo(tmp_path / "children.json")
+    with pytest.raises(RecordError, match="a FIFO where a file should be"):
+        state.read(tmp_path / "state.json")
+    assert state.read_children(tmp_path / "children.json", BOOT) == ()
+    assert state.read_children(tmp_path / "nothing.json", BOOT) == ()
 
 
 def test_children_are_adopted_within_a_boot_only() -> None:

@@ -40,6 +40,7 @@ LOST = "20260917T021008Z-gpu-lost-11"
 SAMPLED = "20260917T021008Z-bus-lost-0f"
 EARLIER = "20260917T014200Z-probe-stuck-pci"
 ALL_ONES = "config_dword0 ffffffff"
+BY_HAND = "not started by systemd: nothing restarts this process"
 HOST_CELLS = {
     "host:load_1m": "3.1",
     "host:cpu_busy_ratio": "0.12",
@@ -48,6 +49,10 @@ HOST_CELLS = {
 }
 DRIVER_COLUMNS = ("power_mean_watts", "power_peak_watts", "power_limit_watts", "temperature_celsius")
 WORDS = {ROOT: "14831022", SWITCH: "c0101000", OTHER_SWITCH: "c0101000", NVME: "a80a144d"}
+
+
+def xid_line(number: int, gpu: Subject, text: str) -> str:
+    return f"NVRM: Xid (PCI:{gpu.name[:-2]}): {number}, {text}"
 
 
 def wall(time: str) -> float:
@@ -124,14 +129,20 @@ class Pen:
         self.write(journal.kernel(event, name, self.at(time), self.boot))
         return name
 
-    def xid(self, time: str, seq: int, number: int, gpu: Subject, text: str, severity: Severity = CRITICAL) -> str:
-        line = f"NVRM: Xid (PCI:{gpu.name[:-2]}): {number}, {text}"
-        self.kernel(time, seq, line, xid=number, pci=gpu.name, severity=severity)
-        return line
+    def xid(self, time: str, seq: int, number: int, gpu: Subject, text: str, severity: Severity = CRITICAL) -> None:
+        self.kernel(time, seq, xid_line(number, gpu, text), xid=number, pci=gpu.name, severity=severity)
 
-    def started(self, time: str) -> None:
-        self.record(time, "note", remark="start:systemd", text="not started by systemd: nothing restarts this process")
-        self.record(time, "started", version="0.1.0", pid=4242, settings={"interval": "30s"})
+    def started(self, time: str, *, off: tuple[str, ...] = (), remark_first: bool = False) -> None:
+        """A start; old journals have the remark first."""
+        probes = {name: {"enabled": name not in off} for name in ("nvml", "pci", "host")}
+        if remark_first:
+            self.remark(time, BY_HAND, "start:systemd")
+        self.record(time, "started", version="0.1.0", pid=4242, settings={"interval": "30s", "probes": probes})
+        if not remark_first:
+            self.remark(time, BY_HAND, "start:systemd")
+
+    def remark(self, time: str, text: str, key: str = "x") -> None:
+        self.record(time, "note", remark=key, text=text)
 
     def tick(self, time: str, number: int, *, gone: bool = False, cells: Mapping[str, str] | None = None) -> None:
         found = device_cells(gone=gone) | dict(cells or {})
@@ -203,21 +214,24 @@ def quiet(state_dir: Path) -> Path:
     return pen.finish()
 
 
-def begin(pen: Pen) -> None:
+def begin(pen: Pen, *, old: bool = False) -> None:
     """An hour before."""
-    pen.started("01:10:05")
+    pen.started("01:10:05", remark_first=old)
     pen.record("01:10:05.200", "missing", reason="UNSUPPORTED", columns=[f"{gpu}:recovery_action" for gpu in GPUS])
 
 
-def fall(pen: Pen) -> None:
-    """The second in which four GPUs and their switch go, and what the daemon does about it."""
+def fall(pen: Pen, *, old: bool = False) -> None:
+    """The second in which four GPUs and their switch go, and what the daemon does about it.
+
+    A kernel line's record stands behind the edges that it brought; in `old` journals it stands before them.
+    """
     for minute in range(10):
         pen.tick(f"02:0{minute}:08", 2 * minute + 100)
         pen.tick(f"02:0{minute}:38.004", 2 * minute + 101)
     pen.record("02:04:00", "note", text="load test begins", uid=0)
     pen.kernel("02:10:07", 89_999, "NVRM: Xid (PCI:0000:11:00): 79, \x1b[31mfun", xid=79, pci="0000:11:00.0", injected=True)
     for index, gpu in enumerate(GPUS):
-        _gpu_falls(pen, index, gpu)
+        _gpu_falls(pen, index, gpu, old=old)
     for gpu in GPUS:
         pen.xid(
             "02:10:08.470", 90_020 + GPUS.index(gpu), 154, gpu, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
@@ -225,26 +239,34 @@ def fall(pen: Pen) -> None:
     pen.kernel("02:10:08.500", 90_030, "NVRM: GPU 0: GSP is dead", kind="gsp", pci=GPUS[0].name)
 
 
-def _gpu_falls(pen: Pen, index: int, gpu: Subject) -> None:
-    time = f"02:10:08.41{2 + index}"
-    line = pen.xid(time, 90_000 + index, 79, gpu, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
-    lost = pen.edge(time, gpu, "GpuLost", reason=f"kernel: {line}")
+def _gpu_falls(pen: Pen, index: int, gpu: Subject, *, old: bool) -> None:
+    time, seq = f"02:10:08.41{2 + index}", 90_000 + index
+    text = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    reason = f"kernel: {xid_line(79, gpu, text)}"
+    if old:
+        pen.xid(time, seq, 79, gpu, text)
+    lost = pen.edge(time, gpu, "GpuLost", reason=reason)
+    dump = ""
     if index == 0:
         pen.opened(time, LOST, lost)
         dump = pen.action(time, ActionKind.TAKE_DUMP, lost, LOST)
-        fatal = pen.edge(time, gpu, "DriverFatalXid", reason=f"kernel: {line}")
-        look = pen.action(time, ActionKind.LOOK, fatal)
-        release = pen.action(time, ActionKind.RELEASE_DRIVER, fatal)
-        pen.outcome("02:10:08.418", release, took_ms=0)
-        pen.edge("02:10:08.520", SWITCH, "ConfigSpaceAllOnes", reason=ALL_ONES, since="02:09:38.004")
-        for behind in GPUS:
-            reason = f"BEHIND_DEAD_PARENT: {SWITCH} does not answer"
-            missing = Missing.BEHIND_DEAD_PARENT
-            pen.edge("02:10:08.520", behind, "ConfigSpaceAllOnes", Status.UNKNOWN, reason=reason, missing=missing)
-        pen.outcome("02:10:08.521", look, took_ms=104)
-        pen.outcome("02:10:08.640", dump, took_ms=212, detail="040-config-space.txt timeout")
-    else:
-        pen.edge(time, gpu, "DriverFatalXid", reason=f"kernel: {line}")
+    fatal = pen.edge(time, gpu, "DriverFatalXid", reason=reason)
+    if not old:
+        pen.xid(time, seq, 79, gpu, text)
+    if index == 0:
+        _what_is_done(pen, time, fatal, dump)
+
+
+def _what_is_done(pen: Pen, time: str, fatal: str, dump: str) -> None:
+    look = pen.action(time, ActionKind.LOOK, fatal)
+    release = pen.action(time, ActionKind.RELEASE_DRIVER, fatal)
+    pen.outcome("02:10:08.418", release, took_ms=0)
+    pen.edge("02:10:08.520", SWITCH, "ConfigSpaceAllOnes", reason=ALL_ONES, since="02:09:38.004")
+    for behind in GPUS:
+        reason = f"BEHIND_DEAD_PARENT: {SWITCH} does not answer"
+        pen.edge("02:10:08.520", behind, "ConfigSpaceAllOnes", Status.UNKNOWN, reason=reason, missing=Missing.BEHIND_DEAD_PARENT)
+    pen.outcome("02:10:08.521", look, took_ms=104)
+    pen.outcome("02:10:08.640", dump, took_ms=212, detail="040-config-space.txt timeout")
 
 
 def supply_trip(state_dir: Path) -> Path:
@@ -278,10 +300,10 @@ def supply_trip(state_dir: Path) -> Path:
 
 
 def torn(state_dir: Path) -> Path:
-    """(c) The machine died in the dump: the incident is open, the last line torn, the manifest was never written."""
+    """(c) The machine died in the dump: the incident is open, the last line torn, the manifest was never written. An old journal."""
     pen = Pen(state_dir)
-    begin(pen)
-    fall(pen)
+    begin(pen, old=True)
+    fall(pen, old=True)
     folder = pen.dump(LOST)
     (folder / dumps.MANIFEST).unlink()
     (folder / "010-samples.csv").write_text("time\n")
@@ -310,4 +332,25 @@ def sampled(state_dir: Path) -> Path:
     pen.opened("02:10:08.006", SAMPLED, trigger)
     pen.action("02:10:08.006", ActionKind.TAKE_DUMP, trigger, SAMPLED)
     pen.tick("02:10:08.006", 21, cells={f"{SWITCH}:config_dword0": "ffffffff"})
+    return pen.finish()
+
+
+def many(state_dir: Path) -> Path:
+    """(f) Quiet, over three runs that were blind in different ways, with notes by people."""
+    pen = Pen(state_dir)
+    pen.started("01:10:05", off=("pci",))
+    pen.record("01:10:05.200", "missing", reason="UNSUPPORTED", columns=[f"{gpu}:recovery_action" for gpu in GPUS])
+    pen.record("01:20:00", "missing", reason="TIMED_OUT", columns=[f"{GPUS[0]}:temperature_celsius"])
+    pen.record("01:21:00", "missing", reason=None, columns=[f"{GPUS[0]}:temperature_celsius"])
+    pen.write(journal.gap("kmsg", 311, pen.id("g"), pen.at("01:25:00"), pen.boot))
+    pen.record("01:29:00", "note", text="swapped the riser of card 2", uid=0)
+    pen.record("01:30:00", "stopped", why="SIGTERM", pid=4242)
+    pen.started("01:40:00", off=("pci",), remark_first=True)
+    pen.record("01:40:00.200", "missing", reason="UNSUPPORTED", columns=[f"{gpu}:recovery_action" for gpu in GPUS])
+    pen.remark("01:41:00", "nvml: NVMLError_DriverNotLoaded: the module is not loaded", "nvml:x")
+    pen.tick("01:50:00", 20)
+    pen.started("02:00:00")
+    pen.record("02:00:00.200", "missing", reason="UNSUPPORTED", columns=[f"{gpu}:recovery_action" for gpu in GPUS])
+    pen.record("02:04:00", "note", text="load test begins", uid=0)
+    pen.tick("02:05:00", 10)
     return pen.finish()

@@ -57,6 +57,16 @@ def test_without_an_incident_the_answer_is_null(tmp_path: Path) -> None:
     assert (found["incident"], found["subjects"], found["timeline"], found["dumps"]) == (None, [], [], [])
     assert found["records"]["ticks"] == 2
     assert found["missing"]
+    assert (found["notes"], found["notes_left_out"]) == ([], 0)
+
+
+def test_notes_by_people_are_there_without_an_incident(tmp_path: Path) -> None:
+    """With one, they are in its timeline."""
+    assert document(nights.many(tmp_path / "quiet"))["notes"] == [
+        {"time": "2026-09-17T01:29:00.000Z", "text": "swapped the riser of card 2"},
+        {"time": "2026-09-17T02:04:00.000Z", "text": "load test begins"},
+    ]
+    assert "notes" not in document(nights.supply_trip(tmp_path / "night"))
 
 
 def test_several_incidents_are_a_list_with_the_same_keys(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from xidwatch.report.story import Case, Story
 
 
 def told(state_dir: Path, wanted: str = "", since: float | None = None) -> Story:
-    book = ledger.read(state_dir, wanted)
-    return load.story(state_dir, book, load.choose(book, wanted, since), since)
+    book = ledger.read(state_dir, wanted, since)
+    return load.story(state_dir, book, load.choose(book, wanted))
 
 
 def case_of(state_dir: Path, wanted: str = "") -> Case:
@@ -143,20 +143,131 @@ def test_without_an_incident_the_coverage_is_told(tmp_path: Path) -> None:
     assert (cover.ticks, cover.runs, cover.boots, cover.ends_cleanly) == (2, 1, 1, True)
     assert (cover.first, cover.last) == (wall("02:00:00"), wall("02:00:45"))
     assert [(count.kind, count.xid, count.count) for count in cover.kernel_counts] == [("xid", 31, 1)]
-    assert {"hwmon", "this run"} < {lack.what for lack in story.unseen}
+    assert {"hwmon", "the run"} < {lack.what for lack in story.unseen}
     assert load.exit_code(story) == 0
 
 
 def test_since_leaves_out_what_was_over_before(tmp_path: Path) -> None:
-    """A closed incident counts until its end, and an open one until the time it began."""
-    book = ledger.read(nights.two(tmp_path))
-    assert len(load.stories(tmp_path, book, wall("01:43:00"))) == 2
-    [left] = load.stories(tmp_path, book, wall("02:00:00"))
-    assert left.case is not None
-    assert left.case.id == LOST
+    """A closed incident counts until its end, and an open one for ever: it is not over."""
+    nights.two(tmp_path)
+    assert len(load.stories(tmp_path, ledger.read(tmp_path, since=wall("01:43:00")))) == 2
+    for since in ("02:00:00", "03:00:00"):
+        [left] = load.stories(tmp_path, ledger.read(tmp_path, since=wall(since)))
+        assert left.case is not None
+        assert (left.case.id, left.case.state) == (LOST, "open")
+        assert load.exit_code(told(tmp_path, since=wall(since))) == 2
+
+
+def test_since_leaves_out_a_night_that_is_over(tmp_path: Path) -> None:
+    """After its end there is no incident in that time, only others on record; by its id it can be had all the same."""
+    nights.supply_trip(tmp_path)
+    later = told(tmp_path, since=wall("02:30:00"))
+    assert (later.case, later.others, load.exit_code(later)) == (None, (LOST,), 0)
+    named = told(tmp_path, LOST[:10], since=wall("02:30:00"))
+    assert named.case is not None
+    assert named.case.id == LOST
+
+
+def test_what_is_counted_is_counted_since_then(tmp_path: Path) -> None:
+    """Ticks, records, runs and kernel events of one and the same time; the last record is of all."""
+    nights.quiet(tmp_path)
+    cover = told(tmp_path, since=wall("02:00:20")).coverage
+    assert (cover.ticks, cover.records, cover.runs, cover.kernel_counts, cover.first) == (1, 1, 1, (), wall("02:00:30"))
     later = told(tmp_path, since=wall("03:00:00"))
-    assert later.case is None
-    assert later.others == (nights.EARLIER, LOST)
+    assert later.coverage.nothing_since == wall("03:00:00")
+    assert later.coverage.last == wall("02:00:45")
+    assert [(lack.what, lack.began) for lack in later.unseen] == [("everything", wall("03:00:00"))]
+    assert load.exit_code(later) == 0
+
+
+def test_the_blindness_of_every_run_is_told(tmp_path: Path) -> None:
+    """Each remark, lost record and switched off probe with its time; the same in runs that follow each other is one."""
+    unseen = [(lack.what, lack.why.partition(":")[0], lack.began, lack.ended) for lack in told(nights.many(tmp_path)).unseen]
+    assert unseen == [
+        ("everything", "xidwatch was stopped", wall("01:30:00"), wall("01:40:00")),
+        ("everything", "the run ended without a word", wall("01:50:00"), wall("02:00:00")),
+        ("records of kmsg", "311 were not kept", wall("01:25:00"), wall("01:25:00")),
+        (f"GPUs {', '.join(gpu.name for gpu in GPUS)}: recovery_action", "UNSUPPORTED", wall("01:10:05.200"), None),
+        ("pci", "switched off in the settings (probes.pci.enabled = false)", wall("01:10:05"), wall("01:50:00")),
+        ("the runs", "not started by systemd", wall("01:10:05"), None),
+        ("nvml", "NVMLError_DriverNotLoaded", wall("01:41:00"), wall("01:50:00")),
+        (f"GPU {GPUS[0].name}: temperature_celsius", "TIMED_OUT", wall("01:20:00"), wall("01:21:00")),
+    ]
+    later = told(tmp_path, since=wall("01:55:00"))
+    assert [lack.what for lack in later.unseen] == ["everything", f"GPUs {', '.join(gpu.name for gpu in GPUS)}: recovery_action", "the run"]
+
+
+def test_a_remark_that_comes_and_goes_is_counted(tmp_path: Path) -> None:
+    """In every other run for long it is one line with how often, not one for each; so are the times in which nobody watched."""
+    pen = Pen(tmp_path)
+    for minute in range(40):
+        pen.record(f"02:{minute:02}:00", "started", version="0.1.0")
+        if minute % 2:
+            pen.remark(f"02:{minute:02}:01", "nvml: not loaded")
+        pen.record(f"02:{minute:02}:30", "stopped", why="SIGTERM")
+    unseen = told(pen.finish()).unseen
+    [nvml] = [lack for lack in unseen if lack.what == "nvml"]
+    assert (nvml.began, nvml.ended, nvml.times) == (wall("02:01:01"), wall("02:39:30"), 20)
+    unwatched = [lack for lack in unseen if lack.what == "everything"]
+    assert len(unwatched) < 20
+    assert sum(lack.times for lack in unwatched) == 39
+
+
+@pytest.mark.parametrize("remark_first", [True, False])
+@pytest.mark.parametrize("boot", [BOOT_A, nights.BOOT_B])
+def test_a_remark_of_the_start_belongs_to_the_run_that_starts(tmp_path: Path, boot: str, *, remark_first: bool) -> None:
+    """Just before `started` (as in old journals) or behind it, and also when the run before has said the same."""
+    pen = Pen(tmp_path)
+    pen.started("01:10:05")
+    pen.remark("01:20:00", "nvml: not loaded")
+    pen.boot = boot
+    pen.started("02:20:01", remark_first=remark_first)
+    runs = ledger.read(pen.finish()).runs
+    assert [dict(run.remarks) for run in runs] == [
+        {nights.BY_HAND: wall("01:10:05"), "nvml: not loaded": wall("01:20:00")},
+        {nights.BY_HAND: wall("02:20:01")},
+    ]
+    assert [run.last for run in runs] == [wall("01:20:00"), wall("02:20:01")]
+
+
+def test_the_wall_clock_has_no_say_in_whose_remark_it_is(tmp_path: Path) -> None:
+    """Set back by an hour between the remark and `started`, the monotonic clock still tells that they belong together."""
+    pen = Pen(tmp_path)
+    pen.started("01:10:05")
+    pen.remark("02:20:01", "nvml: not loaded")
+    pen.write(journal.record("started", pen.id("r"), Moment(wall("01:20:00"), 4201.5), BOOT_A, {"version": "0.1.0"}))
+    assert [list(run.remarks) for run in ledger.read(pen.finish()).runs] == [[nights.BY_HAND], ["nvml: not loaded"]]
+
+
+def test_notes_by_people_are_kept_without_an_incident(tmp_path: Path) -> None:
+    """The latest of them, oldest first, and how many more there are; remarks of the program are none."""
+    pen = Pen(tmp_path)
+    pen.started("02:00:00")
+    for minute in range(25):
+        pen.record(f"02:{minute:02}:30", "note", text=f"note {minute}", uid=0)
+    story = told(pen.finish())
+    assert [note.text for note in story.notes] == [f"note {minute}" for minute in range(5, 25)]
+    assert story.notes_left_out == 5
+    assert [note.text for note in told(tmp_path, since=wall("02:24:00")).notes] == ["note 24"]
+
+
+def test_a_kernel_line_stands_above_what_it_brought(tmp_path: Path) -> None:
+    """Of one instant, in whatever order the journal has them: each record above the edges that quote it, all else as it was."""
+    pen = Pen(tmp_path)
+    lines = [nights.xid_line(79, gpu, "GPU has fallen off the bus.") for gpu in GPUS[:2]]
+    for gpu, line in zip(GPUS, lines, strict=False):
+        edge = pen.edge("02:10:08.412", gpu, "GpuLost", reason=f"kernel: {line}")
+        if gpu == GPUS[0]:
+            pen.opened("02:10:08.412", LOST, edge)
+    pen.xid("02:10:08.412", 8, 79, GPUS[1], "GPU has fallen off the bus.")
+    pen.xid("02:10:08.412", 7, 79, GPUS[0], "GPU has fallen off the bus.")
+    pen.kernel("02:10:08.412", 9, "NVRM: GPU 0: GSP is dead", kind="gsp")
+    events = case_of(pen.finish()).events
+    assert [(event.source, event.pci) for event in events] == [
+        ("kernel", GPUS[0].name), ("watch", GPUS[0].name), ("incident", None),
+        ("kernel", GPUS[1].name), ("watch", GPUS[1].name), ("kernel", None),
+    ]  # fmt: skip
+    assert [event.first_bad for event in events] == [True] + 5 * [False]
 
 
 def test_an_incident_that_was_never_closed_ends_nowhere(tmp_path: Path) -> None:
@@ -237,6 +348,7 @@ def test_bodies_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
         {"subject": "gpu:zz", "after": 3},
         {"incident": 7, "columns": "x", "reason": []},
         {"subject": ":", "after": "TRUE"},
+        {"settings": {"probes": {"pci": {"enabled": 0}, "nvml": None, "": {"enabled": False}}}, "text": "x", "remark": "y"},
     )
     for kind in journal.KINDS:
         for body in bodies:
@@ -247,6 +359,7 @@ def test_bodies_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
     book = ledger.read(state_dir)
     for known in book.in_order():
         assert text.report(load.story(state_dir, book, known))
+    assert text.report(load.story(state_dir, book, None))
 
 
 @pytest.mark.slow

@@ -15,17 +15,17 @@ from tests.report import nights
 from tests.report.nights import GPUS, LOST, SWITCH, Pen
 from xidwatch.core.model import Status, Subject
 from xidwatch.report import ledger, load, text
-from xidwatch.report.lines import WIDTH, paragraph
+from xidwatch.report.lines import NARROWEST, WIDEST, WIDTH, paragraph, wrapped
 
 GOLDEN = Path(__file__).parent / "golden"
-NIGHTS = (nights.supply_trip, nights.quiet, nights.torn, nights.two, nights.sampled)
+NIGHTS = (nights.supply_trip, nights.quiet, nights.torn, nights.two, nights.sampled, nights.many)
 BLESS = bool(os.environ.get("XIDWATCH_BLESS"))
 
 
-def page(state_dir: Path, wanted: str = "") -> str:
-    book = ledger.read(state_dir, wanted)
-    lines = text.report(load.story(state_dir, book, load.choose(book, wanted)))
-    assert [line.text for line in lines if len(line.text) > WIDTH and str(state_dir) not in line.text] == []
+def page(state_dir: Path, wanted: str = "", *, since: float | None = None, width: int = WIDTH) -> str:
+    book = ledger.read(state_dir, wanted, since)
+    lines = text.report(load.story(state_dir, book, load.choose(book, wanted)), width)
+    assert [line.text for line in lines if len(line.text) > width and str(state_dir) not in line.text] == []
     return "".join(f"{line.text}\n" for line in lines)
 
 
@@ -120,7 +120,42 @@ def test_the_evidence_of_a_dump_cut_short_is_called_incomplete(tmp_path: Path) -
 
 def test_a_paragraph_is_shortened_to_so_many_lines() -> None:
     """The last line that is shown says that there was more, within the width."""
-    lines = paragraph("word " * 200, most=2)
-    assert len(lines) == 2
-    assert lines[-1].text.endswith(" ...")
-    assert all(len(line.text) <= WIDTH for line in lines)
+    for width, most in ((WIDTH, 2), (WIDEST, 2), (NARROWEST, 3)):
+        lines = wrapped(paragraph("word " * 200, most=2), width)
+        assert len(lines) == most
+        assert lines[-1].text.endswith(" ...")
+        assert all(len(line.text) <= width for line in lines)
+
+
+@pytest.mark.parametrize("width", [NARROWEST, 79, WIDEST])
+@pytest.mark.parametrize("build", NIGHTS, ids=lambda build: build.__name__)
+def test_a_page_says_the_same_at_any_width(tmp_path: Path, build: Callable[[Path], Path], width: int) -> None:
+    """No line is wider than asked for, but for a path; and the words are those of the usual width."""
+    build(tmp_path)
+    assert page(tmp_path, width=width).split() == page(tmp_path).split()
+
+
+def test_a_path_is_never_broken(tmp_path: Path) -> None:
+    """It is there to be copied."""
+    nights.sampled(tmp_path)
+    found = page(tmp_path, width=NARROWEST)
+    assert f"records in\n{tmp_path}\n" in found or f"records in {tmp_path}" in found
+    assert f"  {tmp_path}/incidents/{nights.SAMPLED}/:" in found
+
+
+def test_notes_are_shown_where_there_is_no_incident(tmp_path: Path) -> None:
+    """With their day, and with how many more there are."""
+    pen = Pen(tmp_path)
+    pen.started("02:00:00")
+    for minute in range(22):
+        pen.record(f"02:{minute:02}:30", "note", text=f"note {minute} \x1b[2J", uid=0)
+    found = page(pen.finish())
+    assert "NOTES\n  ... 2 older, see the journal\n  2026-09-17 02:02:30  note 2 \\x1b[2J\n" in found
+
+
+def test_a_time_after_all_records_is_said_to_be_one(tmp_path: Path) -> None:
+    """Nothing is said to be covered, counted or good then."""
+    found = page(nights.quiet(tmp_path), since=nights.wall("03:00:00"))
+    assert "Nothing is on record after 2026-09-17 03:00:00; the last record is of 2026-09-17 02:00:45." in found
+    assert "tick" not in found
+    assert "no lack" not in found

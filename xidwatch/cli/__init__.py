@@ -21,8 +21,11 @@ COMMANDS = ("run", "status", "report", "note", "allow_driver")
 EX_USAGE = 64
 EX_INTERRUPTED = 130  # as a shell says of SIGINT
 EX_PIPE = 141  # and of SIGPIPE
-DESCRIPTION = "Flight recorder and safe-restart supervisor for multi-GPU inference hosts."
-EXIT_CODES = "Exit status: 0 healthy, 1 degraded, 2 failed, 3 unknown; 64 usage, 66 no such input, 78 configuration."
+DESCRIPTION = "Flight recorder for multi-GPU inference hosts: samples, watches, records, saves evidence."
+EXIT_CODES = (
+    "Exit status: 0 healthy, 1 degraded, 2 failed, 3 unknown; 64 usage, 66 no such input, 69 no daemon to tell, 73 no place to write, "
+    "75 already running, 78 configuration."
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,13 +39,23 @@ def parser() -> argparse.ArgumentParser:
     """All commands and the options they share."""
     top = _Parser(prog="xidwatch", description=DESCRIPTION, epilog=EXIT_CODES)
     top.add_argument("--version", action="version", version=f"xidwatch {__version__}")
-    top.add_argument("--config", type=Path, metavar="FILE", help="settings (default /etc/xidwatch/config.toml; none is needed)")
-    top.add_argument("--state-dir", type=Path, metavar="DIR", help=f"where records are kept (default {DEFAULT_STATE})")
-    top.add_argument("--rules-dir", type=Path, metavar="DIR", help="conditions.toml and xid.toml (default: as shipped)")
+    _shared(top, default=None)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands", parser_class=_Parser)
     for name in COMMANDS:
         importlib.import_module(f"xidwatch.cli.{name}").add(commands)
+    for command in commands.choices.values():
+        _shared(command, default=argparse.SUPPRESS)  # behind the command they mean the same, and say nothing when they are not there
     return top
+
+
+def _shared(command: argparse.ArgumentParser, default: object) -> None:
+    options = (
+        ("--config", "FILE", "settings (default /etc/xidwatch/config.toml; none is needed)"),
+        ("--state-dir", "DIR", f"where records are kept (default {DEFAULT_STATE})"),
+        ("--rules-dir", "DIR", "conditions.toml and xid.toml (default: as shipped)"),
+    )
+    for name, metavar, meaning in options:
+        command.add_argument(name, type=Path, metavar=metavar, help=meaning, default=default)
 
 
 def _state_dir(command: str, environment: Mapping[str, str]) -> Path:

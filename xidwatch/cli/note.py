@@ -7,7 +7,9 @@ import os
 import sys
 from typing import Any
 
+EX_USAGE = 64
 EX_UNAVAILABLE = 69
+MOST_CHARACTERS = 4000
 
 
 def add(commands: Any) -> None:
@@ -20,10 +22,13 @@ def add(commands: Any) -> None:
 def send(arguments: argparse.Namespace, what: str) -> int:
     """0 when the daemon took it, 69 when it did not, or there is none."""
     from xidwatch.daemon.control import ask
-    from xidwatch.daemon.rundir import run_dir
+    from xidwatch.daemon.rundir import find_run_dir
 
-    place = run_dir(arguments.state_dir.absolute())
+    place = find_run_dir(arguments.state_dir)
     text = os.fsencode(" ".join(arguments.text)).decode(errors="replace")  # as typed, in whatever encoding
+    if not text.strip() or len(text) > MOST_CHARACTERS:
+        print(f"xidwatch: a text of 1 to {MOST_CHARACTERS} characters is needed, for whoever reads the journal later", file=sys.stderr)
+        return EX_USAGE
     try:
         reply = ask(place, {"do": what, "text": text})
     except PermissionError:

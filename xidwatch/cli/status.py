@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -37,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     except RecordError as error:
         print(f"xidwatch: {error}", file=sys.stderr)
         return EXIT["unknown"]
-    fresh = state.freshness(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
+    fresh: str = state.freshness(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
+    if fresh == "fresh" and shown.pid is not None and not _lives(shown.pid):
+        fresh = "dead"
     verdict = shown.verdict if fresh == "fresh" else "unknown"
     if arguments.json:
         plain = json.loads(state.encode(shown))
@@ -54,6 +57,7 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     if shown.incident:
         lines.append(f"  incident open: {shown.incident}  (xidwatch report)")
     lines += [f"  TRUE    {c.type} {c.subject} since {c.since}: {clean(c.reason)}" for c in shown.conditions if c.status == "TRUE"]
+    lines += [f"          {advice}" for advice in dict.fromkeys(c.advice for c in shown.conditions if c.advice)]
     lines += _unknown([c for c in shown.conditions if c.status == "UNKNOWN"])
     lines.append(f"  {sum(1 for c in shown.conditions if c.status == 'FALSE')} conditions looked at and good")
     for name, probe in sorted(shown.probes.items()):
@@ -68,9 +72,22 @@ def _doubts(shown: StateFile, fresh: str) -> list[str]:
         return ["  the daemon has stopped: what follows is what it knew last"]
     if fresh == "other boot":
         return [f"  recorded before the last reboot, when it was {shown.verdict}; the daemon has not run since"]
+    if fresh == "dead":
+        return [f"  process {shown.pid} is gone without a word (killed or crashed): it was {shown.verdict}, nobody knows what is true now"]
     if fresh == "stale":
-        return [f"  older than three intervals: it was {shown.verdict}, nobody knows what is true now. Does the daemon hang?"]
+        return [f"  older than three intervals: it was {shown.verdict}, what is true now nobody knows. Is it hanging, is its disk full?"]
     return []
+
+
+def _lives(pid: int) -> bool:
+    """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _unknown(conditions: list[ConditionState]) -> list[str]:

@@ -8,6 +8,9 @@
     nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 31 egress non-posted PRIV error
 
 Law: a family of `kernel`, pure and total. What a number means is data (`xids`); what a line says decides before it.
+A line may hold a process's name, which any user chooses: at most 15 characters of any kind. So a flag to act on (`driver_fatal`,
+`bus_lost`) needs an anchored form, longer than a name from its first character to the words that decide. The same text
+anywhere else is an event without a flag.
 Sources: NVIDIA/open-gpu-kernel-modules, the print statements of kernel_rc.c (Xid), gpu.c (154), osinit.c and nv.c (bus loss,
 initialisation), kernel_gsp.c (GSP), nvswitch (SXid), and its history for the older forms.
 """
@@ -24,6 +27,8 @@ from xidwatch.core.xids import XidClass, XidRule
 EXCEPTION_USEC = 50_000  # how long after its head the further records of an Xid 13 may come
 ANNOUNCED_LINES = 2  # how many NVRM lines further on the end of "The NVIDIA GPU ..." may stand
 
+LONGEST_NAME = 15  # characters of a process's name: TASK_COMM_LEN of linux/sched.h, less the end mark
+
 # The number counts only in its own place: "caused by previous Xid N" and a process called "Xid 79" name others.
 _XID = re.compile(r"^NVRM: Xid(?: ?\((?P<where>[^)]*)\))?:? ?(?P<xid>[0-9]{1,5})(?:[,\s]\s*(?P<body>.*))?$", re.ASCII | re.DOTALL)
 # The name is a thread's and may hold anything, colons and brackets too; only ", " ends it, and a name with that inside is cut short.
@@ -32,14 +37,42 @@ _WHO = re.compile(
     re.ASCII | re.DOTALL,
 )
 _CAUSED_BY = re.compile(r"caused by previous Xid ([0-9]{1,5})", re.ASCII)
-_RECOVERY = re.compile(r"\bto 0x(?P<action>[0-9a-fA-F]{1,8}) \((?P<words>[^)]*)\)")
+_RECOVERY = re.compile(
+    r"\bGPU recovery action changed (?:from 0x[0-9a-fA-F]{1,8} \([^)]*\) )?to 0x(?P<action>[0-9a-fA-F]{1,8}) \((?P<words>[^)]*)\)"
+)
 _UUID = re.compile(r"^NVRM: GPU at (?P<where>PCI:\S+): (?P<uuid>GPU-[0-9a-fA-F-]{1,64})$")
 _SXID = re.compile(
     r"^nvidia-nvswitch[0-9]*: SXid \((?P<where>[^)]*)\): (?P<sxid>[0-9]{1,7})(?:[,\s]\s*(?P<said>.*))?$", re.ASCII | re.DOTALL
 )
+_LOST = re.compile(r"^NVRM: GPU (?:at )?(?P<where>(?:PCI:)?[0-9a-fA-F:.]{7,24}?):? (?:GPU )?has fallen off the bus")
+_ANNOUNCED = re.compile(r"^NVRM: The NVIDIA GPU (?P<where>[0-9a-fA-F:.]{7,24})(?= |$)")
+_AFTER_ANNOUNCED = re.compile(
+    r"^NVRM: (?:(?:\(PCI ID: [0-9a-fA-F:]{1,16}\)|installed|in|this|system|has) ){0,6}fallen off the bus and is not responding"
+)
+_UVM_FATAL = re.compile(
+    r"^(?:NVRM: (?:GPU[0-9]{1,3} )?(?:\w{1,64}: )?|nvidia-uvm: )uvm encountered global fatal error 0x[0-9a-fA-F]"
+    r"|^nvidia-uvm: [\w.]{1,64}:[0-9]{1,6} \w{1,64}\[pid:[0-9]{1,10}\] encountered a global fatal error: ",
+    re.ASCII | re.IGNORECASE,
+)
+# The open module names the architecture last; the version had a hyphen in 2007 (1.0-9755).
+_LOADING = re.compile(
+    r"^NVRM: loading NVIDIA UNIX (?:Open Kernel Module for \w{2,16}|\w{2,16} Kernel Module) {1,2}[0-9]{1,4}\.[0-9][0-9.-]{0,15}(?: |$)",
+    re.ASCII,
+)
+# Words of a client that the driver repeats: its name, and up to 63 characters that it calls its version.
+_REPEATED = ("NVRM: API mismatch", "NVRM: has the version ")
 # The domain has four digits, more for VMD and some hypervisors; an Xid prints no function.
 _ADDRESS = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?\b")
 _BUS_AND_DEVICE = re.compile(r"^00[0-9a-fA-F]{2}:[0-9a-fA-F]{2}$")  # all that drivers of 2006 to 2010 print
+
+
+def is_driver_load(text: str) -> bool:
+    """Whether a record is the one that the module prints once when it starts.
+
+    NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (dvs-builder@host1)
+    NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.67  Tue Mar 12 23:54:15 UTC 2024
+    """
+    return _LOADING.match(text.strip()) is not None
 
 
 class NvidiaLines:
@@ -58,6 +91,8 @@ class NvidiaLines:
     def read(self, line: KernelMessage) -> KernelEvent | None:
         """The event of a line; None for what is no event, or belongs to one that has been given out."""
         text = line.text
+        if text.startswith(_REPEATED):
+            return None
         if text.startswith("nvidia-nvswitch"):
             return _sxid(line)
         if text.startswith("nvidia-uvm: "):
@@ -67,15 +102,19 @@ class NvidiaLines:
         self._line_number += 1
         if text.startswith("NVRM: Xid"):
             return self._xid(line)
-        if text.startswith("NVRM: The NVIDIA GPU ") and (announced := _address_in(text)):
+        if announced := _address_of(_ANNOUNCED.match(text)):
             self._announced = (self._line_number, announced)
         if "fallen off the bus" in text:
             return self._bus_loss(line)
         if match := _UUID.match(text):
-            if gpu := _address(match["where"]):
+            if gpu := _address_of(match):
                 self.uuids[gpu] = match["uuid"]
             return None
         return _by_phrase(line)
+
+    def is_one_sentence(self, text: str) -> bool:
+        """The probe-time loss, which has no place for anybody else's words."""
+        return text.startswith("NVRM: The NVIDIA GPU ")
 
     def _xid(self, line: KernelMessage) -> KernelEvent | None:
         match = _XID.match(line.text)
@@ -83,12 +122,13 @@ class NvidiaLines:
             # With the driver's bracket it is a damaged record; without, somebody else's sentence about one.
             damaged = line.text.startswith("NVRM: Xid (")
             return KernelEvent(line.seq, line.usec, "xid", Severity.WARNING if damaged else Severity.INFO, line.text)
-        number, pci = int(match["xid"]), _address(match["where"] or "")
+        number, pci = int(match["xid"]), _address_of(match)
         pid, process, said = _who(match["body"] or "")
         if number == 13 and self._continues_exception(line.usec, pci, said):
             return None
         rule = self._xids.get(number) or XidRule(number, "", XidClass.INFORMATIONAL, Severity.WARNING)
         recovery = _recovery(said) if number == 154 else None
+        fatal = recovery.driver_fatal if recovery else rule.driver_fatal
         cause = _CAUSED_BY.search(said)
         return KernelEvent(
             line.seq,
@@ -102,8 +142,8 @@ class NvidiaLines:
             process=process,
             recovery=recovery.words if recovery else None,
             caused_by=int(cause[1]) if cause else None,
-            bus_lost=rule.bus_lost,
-            driver_fatal=recovery.driver_fatal if recovery else rule.driver_fatal,
+            bus_lost=rule.bus_lost and pci is not None,  # "NVRM: Xid 79, a" is a name like any other
+            driver_fatal=fatal and pci is not None,
         )
 
     def _continues_exception(self, usec: int, pci: PciAddress | None, said: str) -> bool:
@@ -131,14 +171,15 @@ class NvidiaLines:
         NVRM: (PCI ID: 10de:26b5) installed in this system has
         NVRM: fallen off the bus and is not responding to commands.
         """
-        pci = _address_in(line.text)
-        if pci is None and self._announced:
+        running = _LOST.match(line.text)
+        pci = _address_of(running or _ANNOUNCED.match(line.text))
+        if pci is None and self._announced and _AFTER_ANNOUNCED.match(line.text):
             number, announced = self._announced
             pci = announced if self._line_number - number <= ANNOUNCED_LINES else None
-        at_probe = "not responding" in line.text
+        lost = pci is not None
         rule = self._xids.get(79)
-        fatal = rule is not None and rule.driver_fatal and not at_probe
-        return KernelEvent(line.seq, line.usec, "xid", Severity.CRITICAL, line.text, pci=pci, bus_lost=True, driver_fatal=fatal)
+        fatal = lost and running is not None and rule is not None and rule.driver_fatal
+        return KernelEvent(line.seq, line.usec, "xid", Severity.CRITICAL, line.text, pci=pci, bus_lost=lost, driver_fatal=fatal)
 
 
 def _address(text: str) -> PciAddress | None:
@@ -150,6 +191,10 @@ def _address(text: str) -> PciAddress | None:
         return PciAddress.parse(words[0].removeprefix("00") if _BUS_AND_DEVICE.match(words[0]) else words[0])
     except ValueError:
         return None
+
+
+def _address_of(match: re.Match[str] | None) -> PciAddress | None:
+    return _address(match["where"] or "") if match else None
 
 
 def _address_in(text: str) -> PciAddress | None:
@@ -194,13 +239,13 @@ class _Phrase:
     words: tuple[str, ...]  # all of them, lower case, in the line
     kind: str
     severity: Severity
-    driver_fatal: bool = False
 
 
-# The first that fits. A failed message to GSP is an error only: mostly the GPU behind it is gone (status 0x0f), not its firmware.
+# The first that fits. None is so short that a process's name can hold it. A failed message to GSP is an error only: mostly the GPU
+# behind it is gone (status 0x0f), not its firmware.
 # Tables and notes that the driver prints about GSP after another event ("RPC history", "RPC buffer contains") are no events.
 _PHRASES = (
-    _Phrase(("uvm", "global fatal error"), "uvm_fatal", Severity.CRITICAL, driver_fatal=True),
+    _Phrase(("uvm", "global fatal error"), "uvm_fatal", Severity.CRITICAL),
     _Phrase(("cannot initialize gsp firmware rm",), "nvrm_init_fail", Severity.CRITICAL),
     _Phrase(("rminitadapter failed",), "nvrm_init_fail", Severity.CRITICAL),
     _Phrase(("rm_init_adapter failed",), "nvrm_init_fail", Severity.CRITICAL),
@@ -211,12 +256,12 @@ _PHRASES = (
     _Phrase(("gsp-crashcat report",), "gsp", Severity.CRITICAL),
     _Phrase(("signal from gsp", "has halted"), "gsp", Severity.CRITICAL),
     _Phrase(("_kgspbootgsprm", "cannot proceed"), "gsp", Severity.CRITICAL),
-    _Phrase(("gsp timeout",), "gsp", Severity.CRITICAL),
+    _Phrase(("** gsp timeout **",), "gsp", Severity.CRITICAL),
     _Phrase(("timeout", "waiting for rpc", "gsp"), "gsp", Severity.CRITICAL),
     _Phrase(("rate limiting gsp rpc error prints",), "gsp", Severity.ERROR),
     _Phrase(("rpcsendmessage failed",), "gsp", Severity.ERROR),
     _Phrase(("rpcrecvpoll", "timedout"), "gsp", Severity.ERROR),
-    _Phrase(("rpc timeouts",), "gsp", Severity.ERROR),
+    _Phrase(("gsp rpc timeouts",), "gsp", Severity.ERROR),
     _Phrase(("gsprmalloc failed",), "gsp", Severity.ERROR),
 )
 
@@ -225,8 +270,8 @@ def _by_phrase(line: KernelMessage) -> KernelEvent | None:
     text = line.text.lower()
     for phrase in _PHRASES:
         if all(map(text.__contains__, phrase.words)):
-            pci = _address_in(line.text)
-            return KernelEvent(line.seq, line.usec, phrase.kind, phrase.severity, line.text, pci=pci, driver_fatal=phrase.driver_fatal)
+            pci, fatal = _address_in(line.text), _UVM_FATAL.match(line.text) is not None
+            return KernelEvent(line.seq, line.usec, phrase.kind, phrase.severity, line.text, pci=pci, driver_fatal=fatal)
     return None
 
 

@@ -67,7 +67,14 @@ class DriverRenewed:
     why: str
 
 
-Input = Restored | SampleTaken | Looked | KernelRead | KernelLogUnreadable | DriverRenewed
+@dataclass(frozen=True, slots=True)
+class DumpFailed:
+    """The dump that was asked for is not on any disk."""
+
+    incident: str
+
+
+Input = Restored | SampleTaken | Looked | KernelRead | KernelLogUnreadable | DriverRenewed | DumpFailed
 
 
 # ------------------------------------------------------------------------------------------------------------ outputs

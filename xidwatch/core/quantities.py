@@ -100,6 +100,11 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("bus_lost_lines", "records saying this device left the bus in this boot, since it was last released", "/dev/kmsg"),
     # --- probe: the watcher watched
     Quantity("success", "1 when the last request was answered in full, else 0", "worker protocol"),
+    Quantity(
+        "answering",
+        "1 when the last request came to an end of its own, 0 when it was late or broke off",
+        "worker protocol",
+    ),
     Quantity("took_ms", "how long the last answer took", "worker protocol"),
     Quantity("age_seconds", "time since the last full answer", "worker protocol"),
     Quantity(

@@ -32,6 +32,12 @@ def about_pci(inventory: Readings) -> dict[str, str]:
             "pci: no device here has AER counters, so link errors stay UNSUPPORTED. "
             "Firmware may own AER (dmesg | grep _OSC), or the kernel runs with pci=noaer"
         )
+    unbound = [subject.name for subject in functions if subject.kind == "gpu" and inventory[subject].get("driver") == ""]
+    if unbound:
+        remarks["pci:unbound"] = (
+            f"pci: no driver is bound to {', '.join(sorted(unbound))}, so nothing is known of them but that the bus answers. "
+            "Look at dmesg | grep -i nvrm, and at dkms status after a kernel update"
+        )
     if not any(subject.kind == "port" for subject in functions):
         remarks["pci:ports"] = (
             "pci: no PCIe port above the devices is visible, so a lost parent cannot be told from a lost device. "
@@ -46,7 +52,7 @@ def about_host(inventory: Readings) -> dict[str, str]:
         return {}
     return {
         "hwmon:none": "hwmon: no sensor chip is registered, so board rails, fans and supplies cannot be read. "
-        "Load the board's driver (sensors-detect from lm-sensors names it, often nct6775)"
+        "Normal in a virtual machine; else load the board's driver (sensors-detect from lm-sensors names it, often nct6775)"
     }
 
 

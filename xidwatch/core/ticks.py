@@ -31,6 +31,11 @@ class Answer:
         return self.ended == "done" and not self.left_out
 
     @property
+    def answering(self) -> bool:
+        """It came to an end of its own, if only by saying why not; or it was not to be asked."""
+        return self.ended in ("done", "failed", "not-asked")
+
+    @property
     def trouble(self) -> str:
         """Why it was not answered in full, for people; empty when it was."""
         return self.why or (f"leaves out {', '.join(self.left_out)}, where a process is stuck" if self.left_out else "")

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from xidwatch.core import health, incidents, tally
+from xidwatch.core import health, incidents, learning, tally
 from xidwatch.core.expression import Facts
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import (
     Closed,
     ConditionKey,
     DriverRenewed,
+    DumpFailed,
     Gap,
     Input,
     KernelLogUnreadable,
@@ -32,16 +33,15 @@ from xidwatch.core.messages import (
 )
 from xidwatch.core.model import (
     KERNEL,
-    PCI_KINDS,
     Action,
     ActionKind,
     Condition,
     Incident,
     KernelEvent,
-    Missing,
     Moment,
     Readings,
     Sample,
+    Severity,
     Status,
     Subject,
     Transition,
@@ -50,7 +50,6 @@ from xidwatch.core.model import (
 from xidwatch.core.rules import Rule, judge
 from xidwatch.core.tally import Tally
 
-LEARNT = ("command", "secondary_bus", "subordinate_bus", "link_width", "driver")
 LOOK_KINDS = frozenset({"aer", "dpc", "pciehp", "uvm_fatal", "power_state"})
 SECONDS_BETWEEN_LOOKS = 1.0
 DRIVER_KINDS = ("gpu", "driver")
@@ -122,6 +121,8 @@ def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tu
             now.change(tally=replace(state.tally, unreadable=why))
         case DriverRenewed(at=at):
             _renewed(now, at)
+        case DumpFailed(incident=name):
+            _dump_failed(now, name)
     return now.done()
 
 
@@ -157,7 +158,7 @@ def _sample(now: _Step, sample: Sample) -> None:
     _judge(now, dict.fromkeys(everything), sample.at, polled=True)
     _close_if_over(now, sample.at)
     incident = now.state.incident
-    if incident is not None and incident.dumps == 0:  # the run that opened it ended before it could ask
+    if incident is not None and incident.dumps == 0:  # the run that opened it ended before it could ask, or the disk refused
         _dump(now, incident, incident.trigger, sample.at)
     fresh, repeats, suppressed = tally.flush(now.state.tally)
     now.change(tally=fresh)
@@ -255,27 +256,10 @@ def _learn(now: _Step, at: Moment) -> None:
     """What a device looks like while nothing is wrong. Never during an incident: that is no time to learn what is normal."""
     if now.state.incident is not None:
         return
-    learnt = {
-        subject: {name: values[name] for name in LEARNT if name in values and not isinstance(values[name], Missing)}
-        for subject, values in now.state.readings.items()
-        if subject.kind in PCI_KINDS and _tells_all(values) and _is_new(now.state.expected.get(subject), values)
-    }
+    learnt = learning.news(now.state.readings, now.state.expected)
     if learnt:
         now.change(expected={**now.state.expected, **learnt})
         now.out.append(Learnt(at, now.state.expected))
-
-
-def _tells_all(values: Mapping[str, Value]) -> bool:
-    """Half a reading would be believed for as long as the device keeps its driver."""
-    word = values.get("config_dword0", Missing.NOT_ASKED)
-    lacks = {values[name] for name in LEARNT if isinstance(values.get(name), Missing)}
-    answers = isinstance(word, int) and word & 0xFFFF not in (0xFFFF, 0x0001)
-    return answers and "driver" in values and lacks <= {Missing.UNSUPPORTED}
-
-
-def _is_new(expected: Mapping[str, Value] | None, values: Mapping[str, Value]) -> bool:
-    """Never seen before, or bound to another driver, which sets the registers as it likes."""
-    return expected is None or expected.get("driver") != values["driver"]
 
 
 # ------------------------------------------------------------------------------------------------ conditions and edges
@@ -359,6 +343,13 @@ def _bad_edge(now: _Step, rule: Rule, edge: Transition) -> None:
         now.out.append(Gap(now.id("g"), edge.at, "dumps", 1))
 
 
+def _dump_failed(now: _Step, name: str) -> None:
+    """What the daemon has in memory is still there: the next tick asks again, as long as the day's dumps last."""
+    incident = now.state.incident
+    if incident is not None and incident.id == name and incident.dumps:
+        now.change(incident=replace(incident, dumps=incident.dumps - 1))
+
+
 def _dump(now: _Step, incident: Incident, cause: str, at: Moment) -> bool:
     """Ask for a dump, unless the day's are used up."""
     if not incidents.may_dump(now.state.dumps, at):
@@ -391,8 +382,11 @@ def conditions_with_severity(rules: tuple[Rule, ...], state: State) -> list[tupl
 
 
 def verdict(rules: tuple[Rule, ...], state: State) -> str:
-    """healthy, degraded, failed or unknown."""
-    return health.verdict((condition, rule.severity) for condition, rule in conditions_with_severity(rules, state))
+    """healthy, degraded, failed or unknown; no better than its open incident, until that has been seen to be over."""
+    now = health.verdict((condition, rule.severity) for condition, rule in conditions_with_severity(rules, state))
+    if state.incident is None:
+        return now
+    return "failed" if state.incident.severity is Severity.CRITICAL or now == "failed" else "degraded"
 
 
 def next_id(state: State, letter: str) -> tuple[State, str]:

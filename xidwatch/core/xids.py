@@ -40,8 +40,8 @@ class XidRule:
     mnemonic: str
     xid_class: XidClass
     severity: Severity
-    driver_fatal: bool = False  # after it NVML must not be asked again this boot
-    bus_lost: bool = False  # it says that the device has left the bus
+    driver_fatal: bool = False  # after it NVML must not be asked again this boot; only where the line names a device in its place
+    bus_lost: bool = False  # it says that the device has left the bus; likewise
     by_text: tuple[tuple[str, Severity], ...] = ()  # the first text that the line holds decides before the number does
 
     def severity_of(self, said: str) -> Severity:

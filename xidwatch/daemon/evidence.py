@@ -33,17 +33,18 @@ class Evidence:
         options: Mapping[str, object],
         on_recovered: Callable[[RecoveredRecord], None],
         on_trouble: Callable[[Path, str | None], None],
+        on_dropped: Callable[[Path, int], None],
     ) -> None:
         self.directories = directories
-        self.on_dropped: Callable[[Path, int], None] = lambda _directory, _count: None
         self._on_recovered = on_recovered
         self._found: dict[Path, RecoveredRecord] = {}
         self._recorders: dict[Path, Recording] = {}
         for directory in directories:
-            mine = {**options, "state_dir": str(directory)}
+            # A further one must not be made from nothing: it would be the mount point of a disk that is not there.
+            mine = {**options, "state_dir": str(directory), "make_parents": directory == directories[0]}
             recovered, trouble = self._listeners(directory, on_trouble)
             self._recorders[directory] = recorder = Recording(loop, nursery, mine, recovered, trouble)
-            recorder.on_dropped = partial(self._dropped, directory)
+            recorder.on_dropped = partial(on_dropped, directory)
 
     def _listeners(
         self, directory: Path, on_trouble: Callable[[Path, str | None], None]
@@ -54,9 +55,6 @@ class Evidence:
                 self._on_recovered(record)
 
         return recovered, lambda text: on_trouble(directory, text)
-
-    def _dropped(self, directory: Path, count: int) -> None:
-        self.on_dropped(directory, count)
 
     @property
     def _first(self) -> Recording:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from xidwatch.core.kernel import Parser, XidRule
+from xidwatch.core.kernel import Parser, XidRule, is_driver_load
 from xidwatch.core.messages import DriverRenewed, Input, KernelLogUnreadable, KernelRead
 from xidwatch.core.model import KernelEvent, KernelMessage, Missing, Moment
 from xidwatch.daemon.kernel_log import Batch, KernelLog
 from xidwatch.daemon.loop import Loop, Timer
 
 RECORDS_PER_TURN = 256
-TURNS_TO_CATCH_UP = 1024  # more records than any ring holds
-DRIVER_LOADING = "NVRM: loading NVIDIA"  # printed once when the module starts: whatever was said before concerns its predecessor
+TURNS_TO_CATCH_UP = 32  # 8,192 records, about a tenth of a second; the rest comes in turns of the loop
 
 
 class KernelSense:
@@ -107,7 +106,7 @@ class KernelSense:
                 self._tell(events, message.seq - 1, now, history=was)
                 events = []
             at = now if self._live else written_at(message, now)
-            if message.from_kernel and DRIVER_LOADING in message.text and not history:
+            if message.from_kernel and is_driver_load(message.text) and not history:
                 self._tell(events, message.seq, now, history=False)
                 events = []
                 self._on_input(DriverRenewed(at, message.text))
@@ -116,7 +115,8 @@ class KernelSense:
             self._tell(events, batch.messages[-1].seq if batch.messages else None, now, lost=lost, history=history)
 
     def _is_history(self, message: KernelMessage) -> bool:
-        return self._history_until is not None and message.seq <= self._history_until
+        """Dealt with by a predecessor. Only the backlog can be: a position beyond it is damage, and must not blind this run."""
+        return not self._live and self._history_until is not None and message.seq <= self._history_until
 
     def _lost_before(self, messages: tuple[KernelMessage, ...]) -> int:
         """At the very first record: how many the ring has dropped since a predecessor last said how far it had come."""

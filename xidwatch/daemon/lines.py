@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xidwatch.core.model import KERNEL, Condition, Missing, Readings, Sample, Severity, Status, Transition
+from xidwatch.core.model import KERNEL, Condition, Missing, Readings, Sample, Severity, Status, Transition, Value
 from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
 
@@ -20,7 +20,7 @@ def tick(sample: Sample, verdict: str, answers: Iterable[Answer]) -> str:
     A probe that failed as a whole is not repeated here: it was said once. One that is late or broke off is.
     """
     readings = sample.readings
-    parts = [f"tick {sample.tick}", verdict, *_gpus(readings), *_pci(readings), *_host(readings), _kernel(readings)]
+    parts = [f"tick {sample.tick}", verdict, *_gpus(readings), *_pci(readings), *_host(readings), _kernel(readings), *_records(readings)]
     parts += [f"{answer.probe}: {answer.trouble or answer.ended}" for answer in answers if answer.left_out or answer.ended not in QUIET]
     return "  ".join(part for part in parts if part)
 
@@ -63,9 +63,22 @@ def _host(readings: Readings) -> list[str]:
     return parts + [f"mem {value / 1e9:.1f} GB free" for value in _numbers(readings, "host", "memory_available_bytes")]
 
 
+def _records(readings: Readings) -> list[str]:
+    """What has not reached the disk yet must not look recorded."""
+    return [
+        f"{subject.name}: RECORDS {late:.0f} s BEHIND"
+        for subject, values in sorted(readings.items())
+        if subject.kind == "probe" and subject.name.startswith("recorder") and (late := _number(values.get("stuck_seconds"))) > 0
+    ]
+
+
+def _number(value: Value | None) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 def _kernel(readings: Readings) -> str:
-    recent = readings.get(KERNEL, {}).get("xid_lines_45s", Missing.NOT_ASKED)
-    return "kernel log unreadable" if isinstance(recent, Missing) else f"Xid {recent}"
+    fresh = readings.get(KERNEL, {}).get("xid_lines_since_last_tick", Missing.NOT_ASKED)
+    return "kernel log unreadable" if isinstance(fresh, Missing) else f"Xid {fresh}"
 
 
 def bad_edge(edge: Transition) -> tuple[int, str]:

@@ -120,3 +120,28 @@ class Loop:
             callback, timer.callback = timer.callback, None
             if callback:
                 callback()
+
+
+class Throttle:
+    """Calls at once after a quiet moment, and in a storm once every `seconds`, the last time when it is over."""
+
+    def __init__(self, loop: Loop, seconds: float, callback: Callable[[], None]) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._callback = callback
+        self._last = float("-inf")
+        self._later: Timer | None = None
+
+    def soon(self) -> None:
+        """Now, or as soon as it is time."""
+        if self._loop.clock.now().mono - self._last >= self._seconds:
+            self._callback()
+        elif self._later is None:
+            self._later = self._loop.at(self._last + self._seconds, self._callback)
+
+    def done(self) -> None:
+        """It has just been called, by whomever."""
+        self._last = self._loop.clock.now().mono
+        if self._later:
+            self._later.cancel()
+            self._later = None

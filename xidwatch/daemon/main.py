@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import socket
@@ -50,7 +51,7 @@ class Run:
         self._notifier = Notifier()
         self._rundir = rundir
         self._leaving = False
-        self._reloading = False
+        self._reloading: Reload | None = None
         self._exit_code = 0
         self._control: Control | None = None
         self._uevents: Uevents | None = None
@@ -58,6 +59,7 @@ class Run:
         self._metrics = MetricsServer(self._daemon.collector)
         self._scribe = self._daemon.scribe
         self._catch_signals()
+        self._daemon.start()
 
     def until_the_end(self) -> int:
         """The exit status: 0, or 1 when the last records did not reach the disk."""
@@ -75,7 +77,6 @@ class Run:
             self._scribe.say("kernel-log", trouble)
         self._daemon.kernel.catch_up()
         self._open_uevents()
-        self._daemon.ticker.begin()
 
     def _listen(self) -> None:
         config = self._daemon.config
@@ -85,6 +86,8 @@ class Run:
             self._metrics.listen(*config.metrics_address)
             self._rundir.write_metrics_port(self._metrics.port)
             self._scribe.unsay("metrics")
+            if not is_loopback(config.metrics_address[0]):
+                self._scribe.say("metrics:open", f"/metrics: listening on {config.metrics}, which other machines can reach, as configured")
         except OSError as error:
             why = error.strerror or str(error)
             text = f"/metrics: cannot listen on {config.metrics}: {why}. Tried again at every tick; `ss -ltnp` tells who has it"
@@ -136,6 +139,8 @@ class Run:
             case "note" if text:
                 self._scribe.record("note", {"text": text, "uid": uid})
                 return {"ok": True, "text": "noted"}
+            case "allow-driver" if text and not self._daemon.has_released:
+                return {"ok": True, "text": "NVML is being asked: no driver-fatal Xid holds it back"}
             case "allow-driver" if text:
                 self._scribe.record("note", {"text": f"NVML may be asked again: {text}", "uid": uid})
                 self._daemon.take(DriverRenewed(self._loop.clock.now(), text))
@@ -146,20 +151,19 @@ class Run:
                 raise ValueError(f"no such request: {other!r}")
 
     def _reload(self) -> None:
-        if self._reloading:
-            return  # one reader at a time: on a hanging disk they would pile up
-        self._reloading = True
+        if self._reloading is not None and not self._reloading.is_over:
+            self._scribe.log(WARNING, "the configuration is being read already; is its disk hanging?", event="reload")
+            return
         seconds = self._notifier.watchdog_seconds
-        Reload(self._loop, self._daemon.nursery, self._settings.config_path, seconds, self._reloaded)
+        self._reloading = Reload(self._loop, self._daemon.nursery, self._settings.config_path, seconds, self._reloaded)
 
     def _reloaded(self, config: Config | None, problems: list[str]) -> None:
-        self._reloading = False
         if config is None:
             for problem in problems:
                 self._scribe.log(ERROR, f"configuration refused, the old one stays: {problem}", event="reload")
             return
         old, self._daemon.config = self._daemon.config, config
-        for key in waiting_for_restart(old, config):
+        for key in waiting_for_restart(self._settings.config, config):
             self._scribe.log(WARNING, f"{key} takes effect at the next start", event="reload")
         self._daemon.ticker.change(deadlines(tuple(self._daemon.workers.specs.values()), config), config.interval_seconds)
         if old.metrics != config.metrics:
@@ -196,8 +200,7 @@ class Run:
         self._leaving = True
         self._why = why
         self._notifier.tell("STOPPING=1", f"EXTEND_TIMEOUT_USEC={LONGEST_LEAVE_SECONDS * 1e6:.0f}", f"STATUS=leaving: {why}")
-        self._daemon.ticker.end()
-        self._daemon.kernel.close()
+        self._daemon.leave()
         if self._control:
             self._control.close()
         self._busy_driver = self._daemon.workers.is_in_driver()
@@ -228,8 +231,15 @@ class Run:
 
     def _recorded(self, durable: bool) -> None:
         self._exit_code = 0 if durable else UNRECORDED
+        if not durable:
+            self._scribe.log(ERROR, "the last records are not on disk; the recorder tries on by itself", event="unrecorded")
         self._daemon.evidence.finish(self._loop.stop)
         self._loop.after(GRACE_SECONDS, self._loop.stop)
+
+
+def is_loopback(host: str) -> bool:
+    """Nobody but this machine can reach it."""
+    return ipaddress.ip_address(host).is_loopback
 
 
 def waiting_for_restart(old: Config, new: Config) -> list[str]:

@@ -42,7 +42,11 @@ GPU_GAUGES: GaugeTable = (
     ("power_limit_watts", "xidwatch_gpu_power_limit_watts", "Enforced power limit"),
     ("temperature_celsius", "xidwatch_gpu_temperature_celsius", "GPU core temperature"),
     ("utilisation_ratio", "xidwatch_gpu_utilisation_ratio", "Share of time with a kernel running"),
-    ("recovery_action", "xidwatch_gpu_recovery_action", "What the driver asks for: 0 nothing"),
+    (
+        "recovery_action",
+        "xidwatch_gpu_recovery_action",
+        "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset",
+    ),
 )
 PORT_GAUGES: GaugeTable = (
     ("link_width", "xidwatch_pcie_link_width", "PCIe lanes now; 63 is what a dead device reads as"),

@@ -28,10 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.daemon.loop import Loop
-from xidwatch.daemon.processes import start_ticks
+from xidwatch.daemon.processes import comm, start_ticks
 
 MAX_MESSAGE = 64 * 1024
-COMM_LENGTH = 15
 
 
 class Nursery:
@@ -172,7 +171,7 @@ def _child(request: Mapping[str, Any], descriptor: int) -> None:
         channel = socket.socket(fileno=os.dup2(descriptor, 3))
         os.closerange(4, 4096)
         with suppress(OSError):
-            Path("/proc/self/comm").write_text(f"xw-{request['name']}"[:COMM_LENGTH])
+            Path("/proc/self/comm").write_text(comm(request["name"]))
         module, _, function = request["target"].partition(":")
         getattr(importlib.import_module(module), function)(channel, request["options"])
         status = 0

@@ -14,6 +14,7 @@ from enum import IntEnum
 
 TERM_AFTER_SECONDS = 1.0
 KILL_AFTER_SECONDS = 3.0
+COMM_LENGTH = 15
 
 
 def start_ticks(pid: int) -> int | None:
@@ -87,3 +88,15 @@ def end_now(pid: int) -> None:
     """SIGKILL, for a child of one's own that holds no driver. It may be stuck all the same: look before you wait."""
     with suppress(OSError):
         os.kill(pid, signal.SIGKILL)
+
+
+def comm(name: str) -> str:
+    """What a child of the nursery is called in /proc/PID/comm, of at most 15 characters."""
+    return f"xw-{name}"[:COMM_LENGTH]
+
+
+def is_ours(pid: int, name: str) -> bool:
+    """Is this process what a child of that name calls itself? Before anybody signals what a file says is ours."""
+    with suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        return file.read().rstrip("\n") == comm(name)
+    return False

@@ -10,6 +10,7 @@ stuck terminal or journald stops no file. All that lies between them is bounded:
 log by dropping its oldest lines and saying so, the outbox because of each kind of answer only the latest matters.
 
 A disk that refuses (ENOSPC, EIO, EROFS) loses nothing: the frames stay, in order, and are tried again every second.
+Journal, samples, baseline and publications may lie on different disks: what one of them refuses delays no other.
 TERM, INT and HUP are for the daemon: the recorder leaves when the channel has ended and all is written.
 """
 
@@ -27,7 +28,8 @@ from pathlib import Path
 from xidwatch.daemon.log_stream import LogStream
 from xidwatch.records import frames
 from xidwatch.records.frames import WINDOW, Answer, Frame, LogLine, Publish, Trouble
-from xidwatch.records.store import Store, explain
+from xidwatch.records.store import Store
+from xidwatch.records.streams import STATE_DIRECTORY, explain
 
 RETRY_SECONDS = 1.0
 LOCK_SECONDS = 0.05  # between looks whether a predecessor has left: the loop does not wait long for what is on record
@@ -40,12 +42,18 @@ ERROR = 3
 
 
 def main(channel: socket.socket, options: Mapping[str, object]) -> None:
-    """Record until the channel ends. Options: `state_dir`, `boot_id`, `interval_s`, `log` (terminal, plain or journal)."""
+    """Record until the channel ends.
+
+    Options: `state_dir`, `boot_id`, `interval_s`, `log` (terminal, plain or journal), `make_parents` (False: of `state_dir`
+    only the last component is created, since the place it is on may not be mounted).
+    """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)
     log = LogStream(str(options.get("log", "plain")))
-    store = Store(Path(str(options["state_dir"])), str(options["boot_id"]), float(str(options["interval_s"])))
+    make_parents = bool(options.get("make_parents", True))
+    place, interval_s = Path(str(options["state_dir"])), float(str(options["interval_s"]))
+    store = Store(place, str(options["boot_id"]), interval_s, make_parents=make_parents)
     Recorder(channel, store, log).run()
 
 
@@ -57,6 +65,7 @@ class Inbox:
         self._frames: deque[Frame] = deque()
         self._publications: dict[str, str] = {}
         self._closed = False
+        self._fresh = False  # something was put in since the last batch was taken
 
     @property
     def full(self) -> bool:
@@ -72,6 +81,7 @@ class Inbox:
         """A frame that has to become durable."""
         with self._changed:
             self._frames.append(frame)
+            self._fresh = True
             self._changed.notify_all()
 
     def publish(self, publication: Publish) -> None:
@@ -91,21 +101,22 @@ class Inbox:
         with self._changed:
             self._changed.wait_for(lambda: self._frames or self._publications or self._closed)
 
-    def pause(self, seconds: float) -> None:
-        """So long, or until the end: new frames do not hurry a disk that refuses them."""
+    def pause(self, seconds: float, *, for_new: bool = False) -> None:
+        """So long, or until the end: new frames do not hurry a disk that refuses them. `for_new`: or until one has come."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed, timeout=seconds)
+            self._changed.wait_for(lambda: self._closed or (for_new and self._fresh), timeout=seconds)
 
     def batch(self) -> list[Frame]:
         """All frames that wait, oldest first; they stay until `settled`."""
         with self._changed:
+            self._fresh = False
             return list(self._frames)
 
-    def settled(self, count: int) -> None:
-        """The oldest `count` frames are durable."""
+    def settled(self, places: frozenset[int]) -> int | None:
+        """The frames at these places of the last batch are durable; the number of the oldest that still waits."""
         with self._changed:
-            for _ in range(count):
-                self._frames.popleft()
+            self._frames = deque(frame for place, frame in enumerate(self._frames) if place not in places)
+            return self._frames[0].n if self._frames else None
 
     def take_publications(self) -> dict[str, str]:
         """All that wait; whoever fails to write one gives it back with `give_back`."""
@@ -125,13 +136,14 @@ class Outbox:
     def __init__(self, wake: int) -> None:
         self._wake = wake  # an eventfd: the main thread is to look
         self._lock = threading.Lock()
-        self._slots: dict[str, Answer] = {}
+        self._slots: dict[str, bytes] = {}
         self._under_way = b""
 
     def put(self, kind: str, answer: Answer) -> None:
         """Send, in place of an answer of the same kind that has not been sent yet."""
+        line = frames.answer(answer)
         with self._lock:
-            self._slots[kind] = answer
+            self._slots[kind] = line
         os.eventfd_write(self._wake, 1)
 
     @property
@@ -142,7 +154,7 @@ class Outbox:
     def send(self, channel: socket.socket) -> None:
         """As much as the channel takes now. A loop that is gone needs no answers."""
         with self._lock:
-            self._under_way += b"".join(frames.answer(answer) for answer in self._slots.values())
+            self._under_way += b"".join(self._slots.values())
             self._slots = {}
         try:
             self._under_way = self._under_way[channel.send(self._under_way, socket.MSG_DONTWAIT) :]
@@ -165,6 +177,8 @@ class Recorder:
         self._lines = frames.Lines()
         self._written = threading.Event()  # the file thread is through
         self._trouble: Trouble | None = None  # as last told to the loop
+        self._settled_to = 0  # the highest number that is durable, whatever before it is not
+        self._journal_to = 0  # of the journal everything up to this one is
 
     def run(self) -> None:
         """Until the channel has ended, all is written, and the loop (if it still listens) has been told."""
@@ -258,6 +272,9 @@ class Recorder:
                 self._outbox.put("recovered", Answer(recovered=recovered))
                 self._tell_trouble(None)
                 return True
+            finally:
+                self._say_remarks()
+            self._publish()  # where this goes may work
             if last:
                 return False
             self._inbox.pause(patience)
@@ -267,13 +284,15 @@ class Recorder:
         while True:
             self._inbox.wait()
             last = self._inbox.closed  # asked before the batch is taken, or its final frames could be left behind
-            trouble = self._write_batch() or self._publish()
+            unwritten, unpublished = self._write_batch(), self._publish()
+            trouble = unwritten or unpublished
+            self._say_remarks()
             self._tell_trouble(trouble)
             attempts += last
             if last and (trouble is None or attempts >= LAST_ATTEMPTS):
                 return
             if trouble:
-                self._inbox.pause(RETRY_SECONDS)
+                self._inbox.pause(RETRY_SECONDS, for_new=trouble.what not in ("journal", STATE_DIRECTORY))
 
     def _write_batch(self) -> Trouble | None:
         batch = self._inbox.batch()
@@ -283,9 +302,18 @@ class Recorder:
         for text in written.refused:
             self._say(WARNING, f"not recorded: {text}")
         if written.settled:
-            self._inbox.settled(written.settled)
-            self._outbox.put("durable", Answer(durable=max(frame.n for frame in batch[: written.settled])))
+            self._acknowledge(batch, written.settled)
         return written.trouble
+
+    def _acknowledge(self, batch: list[Frame], places: frozenset[int]) -> None:
+        for frame in (batch[place] for place in places):
+            self._settled_to = max(self._settled_to, frame.n)
+            if frame.stream == "journal":
+                self._journal_to = max(self._journal_to, frame.n)
+        oldest = self._inbox.settled(places)
+        durable = self._settled_to if oldest is None else min(self._settled_to, oldest - 1)
+        ahead = self._journal_to if self._journal_to > durable else None
+        self._outbox.put("durable", Answer(durable=durable, journal_durable=ahead))
 
     def _publish(self) -> Trouble | None:
         trouble = None
@@ -302,6 +330,10 @@ class Recorder:
             return
         self._trouble = trouble
         self._outbox.put("trouble", Answer(trouble=trouble))
+
+    def _say_remarks(self) -> None:
+        for text in self._store.take_remarks():
+            self._say(WARNING, text)
 
     def _say(self, priority: int, text: str) -> None:
         self._log.put(LogLine(priority=priority, text=text))

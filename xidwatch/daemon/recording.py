@@ -27,6 +27,14 @@ RECORDER = "recorder"  # what the process is called
 DROPPED = 0  # the number of what was not kept: never durable
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    number: int
+    line: bytes
+    since: float  # monotonic seconds
+    is_journal: bool
+
+
 @dataclass(slots=True)
 class _Waiting:
     number: int
@@ -57,7 +65,8 @@ class Recording:
         self._troubled = False
         self._next = 1
         self._durable_to = 0
-        self._unacknowledged: deque[tuple[int, bytes, float]] = deque()
+        self._journal_to = 0  # of the journal all up to this is durable, even where rows before it are not
+        self._unacknowledged: deque[_Kept] = deque()
         self._bytes = 0
         self._in_flight = 0  # of the unacknowledged, counted from the oldest
         self._waiting: deque[_Waiting] = deque()
@@ -73,7 +82,7 @@ class Recording:
 
     def journal(self, record: Mapping[str, object]) -> int:
         """A journal record; the number to wait for."""
-        return self._keep(lambda number: frames.journal(number, record), HARD_LIMIT)
+        return self._keep(lambda number: frames.journal(number, record), HARD_LIMIT, is_journal=True)
 
     def sample(self, row: Row) -> int:
         """One CSV row."""
@@ -93,27 +102,27 @@ class Recording:
         if self._channel.queued < SOFT_LIMIT:
             self._channel.send(frames.publish(path, text))
 
-    def _keep(self, frame_of: Callable[[int], bytes], limit: int) -> int:
+    def _keep(self, frame_of: Callable[[int], bytes], limit: int, *, is_journal: bool = False) -> int:
         frame = frame_of(self._next)
         if self._bytes + len(frame) > limit:
             self._dropped += 1
             return DROPPED
         number, self._next = self._next, self._next + 1
-        self._unacknowledged.append((number, frame, self._loop.clock.now().mono))
+        self._unacknowledged.append(_Kept(number, frame, self._loop.clock.now().mono, is_journal))
         self._bytes += len(frame)
         self._send()
         return number
 
     def _send(self) -> None:
         while self._in_flight < min(frames.WINDOW, len(self._unacknowledged)):
-            self._channel.send(self._unacknowledged[self._in_flight][1])
+            self._channel.send(self._unacknowledged[self._in_flight].line)
             self._in_flight += 1
 
     # ------------------------------------------------------------------------------------------------------------ durable
 
     def when_durable(self, number: int, seconds: float, callback: Callable[[bool], None]) -> None:
         """Call once: with True when `number` is on disk, with False when `seconds` pass first or it was dropped."""
-        if number <= self._durable_to:
+        if number <= self._durable_to or self._is_ahead(number):
             callback(number != DROPPED)
             return
         waiting = _Waiting(number, callback)
@@ -129,8 +138,8 @@ class Recording:
 
     def _durable(self, number: int) -> None:
         self._durable_to = max(self._durable_to, number)
-        while self._unacknowledged and self._unacknowledged[0][0] <= number:
-            self._bytes -= len(self._unacknowledged.popleft()[1])
+        while self._unacknowledged and self._unacknowledged[0].number <= number:
+            self._bytes -= len(self._unacknowledged.popleft().line)
             self._in_flight -= 1
         while self._waiting and self._waiting[0].number <= number:
             self._settle(self._waiting.popleft(), durable=True)
@@ -139,9 +148,24 @@ class Recording:
             dropped, self._dropped = self._dropped, 0
             self.on_dropped(dropped)
 
+    def _journal_durable(self, number: int) -> None:
+        """Rows or the baseline are in trouble, the journal is not: its frames are neither kept nor waited for."""
+        self._journal_to = max(self._journal_to, number)
+        gone = {kept.number for kept in self._unacknowledged if kept.is_journal and kept.number <= number}
+        self._unacknowledged = deque(kept for kept in self._unacknowledged if kept.number not in gone)
+        self._bytes = sum(len(kept.line) for kept in self._unacknowledged)
+        self._in_flight -= len(gone)
+        settled = [waiting for waiting in self._waiting if waiting.number in gone]
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.number not in gone)
+        for waiting in settled:
+            self._settle(waiting, durable=True)
+
+    def _is_ahead(self, number: int) -> bool:
+        return number <= self._journal_to and all(kept.number != number for kept in self._unacknowledged)
+
     def behind_seconds(self, now: float) -> float:
         """Age of the oldest record that is not durable yet, 0 when all are."""
-        return now - self._unacknowledged[0][2] if self._unacknowledged else 0.0
+        return now - self._unacknowledged[0].since if self._unacknowledged else 0.0
 
     # -------------------------------------------------------------------------------------------------------- the process
 
@@ -170,6 +194,8 @@ class Recording:
             self._gone(f"it said {error}")
             return
         if answer.durable is not None:
+            if answer.journal_durable is not None:
+                self._journal_durable(answer.journal_durable)
             self._durable(answer.durable)
         elif answer.recovered is not None:
             self._tell_trouble(None)

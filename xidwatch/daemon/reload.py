@@ -49,5 +49,9 @@ class Reload:
     def _end(self, config: Config | None, problems: list[str]) -> None:
         callback, self._on_end = self._on_end, None
         if callback:
-            self._channel.close()
             callback(config, problems)
+
+    @property
+    def is_over(self) -> bool:
+        """The reader has ended; one that hangs on a disk has not, and another would hang beside it."""
+        return not self._channel.open

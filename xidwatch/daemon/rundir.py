@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from xidwatch.config import DEFAULT_RUN, DEFAULT_STATE
+from xidwatch.records import regular
 from xidwatch.records import state as state_record
 from xidwatch.records.state import Child, StateFile
 
@@ -78,7 +79,7 @@ class RunDir:
         self.path = path
         path.mkdir(parents=True, exist_ok=True, mode=0o755)
         self._in_memory = is_in_memory(path.resolve())
-        self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = regular.open_own(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -90,9 +91,7 @@ class RunDir:
 
     def children(self, boot_id: str) -> tuple[Child, ...]:
         """What a predecessor of this boot wrote about its workers."""
-        with suppress(OSError):
-            return state_record.decode_children((self.path / CHILDREN).read_bytes(), boot_id)
-        return ()
+        return state_record.read_children(self.path / CHILDREN, boot_id)
 
     def write_children(self, children: tuple[Child, ...], boot_id: str) -> None:
         """For the successor: who lives, and where it is stuck."""

@@ -14,36 +14,36 @@ from xidwatch import __version__
 from xidwatch.clock import Clock, iso
 from xidwatch.config import Config, Rules, as_mapping
 from xidwatch.core import remarks, ticks, watch
-from xidwatch.core.messages import Gap, Input, Learnt, Restored, Row, SampleTaken
-from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
+from xidwatch.core.messages import ConditionKey, DumpFailed, Gap, Input, Learnt, Restored, Row, SampleTaken
+from xidwatch.core.model import Action, ActionKind, Condition, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
-from xidwatch.daemon import lines, views
+from xidwatch.daemon import family, lines, views
 from xidwatch.daemon.acting import Hands
 from xidwatch.daemon.dumping import Dumps
 from xidwatch.daemon.evidence import Evidence
+from xidwatch.daemon.family import Family
 from xidwatch.daemon.inventory import Inventory
 from xidwatch.daemon.kernel_sense import KernelSense
-from xidwatch.daemon.loop import Loop
+from xidwatch.daemon.loop import Loop, Throttle
 from xidwatch.daemon.memory import Memory, cells
 from xidwatch.daemon.metrics import SnapshotCollector
 from xidwatch.daemon.notify import Notifier
 from xidwatch.daemon.nursery import Nursery
 from xidwatch.daemon.probes import deadlines, preload, specs, sysfs_root
-from xidwatch.daemon.processes import Abandoned
-from xidwatch.daemon.recording import RECORDER
 from xidwatch.daemon.rundir import RunDir
 from xidwatch.daemon.scribe import ERROR, INFO, NOTICE, WARNING, Scribe
 from xidwatch.daemon.ticker import Ticker
-from xidwatch.daemon.workers import LEAVING_SECONDS, ProbeSpec, Workers
+from xidwatch.daemon.workers import ProbeSpec, Workers
 from xidwatch.records import baseline, journal
 from xidwatch.records.recovery import Recovered, RecoveredRecord
 from xidwatch.records.samples import Row as SampleRow
-from xidwatch.records.state import Child
 
-RECOVERY_SECONDS = 2.0  # the journal is waited for this long (it takes a tenth): then being up matters more than knowing the past
-TENDING_SECONDS = 1.0
+IMPATIENCE_SECONDS = 0.7  # then sampling begins, whether or not the past is known
+RECOVERY_SECONDS = 10.0  # the journal is waited for this long: a busy host reads slowly, and half a past makes two incidents of one
+SHOW_SECONDS = 0.2  # between two renewals of the views: a storm of edges is not worth a state file each
 CHECKPOINT_TICKS = 120
+UNKNOWN_PAST = "not asked before the journal has been read: an earlier run may have let the driver go"
 CONFIG_SPACE_SECONDS = 5.0
 RELEASED = "released after a driver-fatal Xid; not asked again before a driver reload, a reboot, or `xidwatch allow-driver`"
 
@@ -89,7 +89,10 @@ class Daemon:
         self._on_begun = on_begun
         self._on_tick = on_tick
         self._begun = False
-        self._tending = False
+        self._early: list[Callable[[], None]] = []  # ticks that were complete before the past was known
+        self._leaving = False
+        self._sampling = False
+        self._showing = Throttle(loop, SHOW_SECONDS, self.show)
         self._state = State()
         self._columns = Columns()
         self._missing: dict[ticks.Column, Missing] = {}
@@ -97,27 +100,32 @@ class Daemon:
         self._verdict = ("unknown", self.clock.now())
         self._history = views.ProbeHistory()
         self._dumps_taken = 0
+        self._records_trouble = ""
         self._parting: Readings = {}  # a released worker's last words, for the next row
         self.memory = Memory()
 
-        chosen = settings.specs if settings.specs is not None else specs(settings.config)
-        self.nursery = Nursery(loop, preload(chosen), self._child_started, lambda _pid, _status: self.workers.tend())
-        self.evidence = Evidence(
-            loop, self.nursery, settings.evidence_dirs, self._recorder_options(), self._recovered, self._recorder_trouble
-        )
-        self.evidence.on_dropped = self._records_dropped
-        rundir.publish = self.evidence.publish
-        self.scribe = Scribe(self.evidence, self.clock, self._new_id)
-        self.workers = Workers(loop, self.nursery, chosen, adopted=self._adopt(chosen), on_change=self._children_changed)
-        self.dumps = Dumps(loop, self.nursery)
-        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self.scribe.outcome, self.take, self._parted)
-        self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
-        self.inventory.on_change = self._write_baseline
         self.kernel = KernelSense(loop, settings.rules.xids, self.memory.add_kernel, self.take)
         self.collector = SnapshotCollector(self.clock)
+        self._wire(settings.specs if settings.specs is not None else specs(settings.config))
+
+    def _wire(self, chosen: tuple[ProbeSpec, ...]) -> None:
+        """The processes and those who speak with them, in the order in which they need each other."""
+        loop, dirs = self.loop, self.settings.evidence_dirs
+        self.nursery = Nursery(loop, preload(chosen), self._child_started, lambda _pid, _status: self.workers.tend())
+        trouble, dropped = self._recorder_trouble, self._records_dropped
+        self.evidence = Evidence(loop, self.nursery, dirs, self._recorder_options(), self._recovered, trouble, dropped)
+        self.rundir.publish = self.evidence.publish
+        self.scribe = Scribe(self.evidence, self.clock, self._new_id)
+        adopted = family.adopt(self.rundir, self.clock.boot_id, chosen, self.clock.now().mono)
+        family.tell(self.scribe, adopted)
+        self.workers = Workers(loop, self.nursery, chosen, adopted=adopted, on_change=self._children_changed)
+        self._family = Family(loop, self.rundir, self.workers, self.evidence)
+        self.dumps = Dumps(loop, self.nursery)
+        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self._outcome, self.take, self._parted)
+        self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
+        self.inventory.on_change = self._write_baseline
         interval = self.config.interval_seconds
         self.ticker = Ticker(loop, self.workers, deadlines(chosen, self.config), interval, self._refusals, self._ticked)
-        loop.after(RECOVERY_SECONDS, lambda: self._begin(self.evidence.second_best()))
 
     # ------------------------------------------------------------------------------------------------------- starting
 
@@ -131,32 +139,56 @@ class Daemon:
     def _recovered(self, record: RecoveredRecord) -> None:
         self._begin(record)  # a later recorder finds what this very run has written, and is not listened to
 
+    def start(self) -> None:
+        """Sample from now on. What the first ticks find is judged when the past is known."""
+        self._notifier.tell("READY=1", "STATUS=reading the journal")
+        self.loop.after(IMPATIENCE_SECONDS, self._begin_sampling)
+        self.loop.after(RECOVERY_SECONDS, lambda: self._begin(self.evidence.second_best()))
+
+    def _begin_sampling(self) -> None:
+        if not self._sampling and not self._leaving:
+            self._sampling = True
+            self.ticker.begin()
+
+    def leave(self) -> None:
+        """Nothing begins any more."""
+        self._leaving = True
+        self.ticker.end()
+        self.kernel.close()
+
     def _begin(self, record: RecoveredRecord | None) -> None:
-        if self._begun:
+        if self._begun or self._leaving:
             return
         self._begun = True
-        if record is None:
-            text = "the journal could not be read in time (slow or hanging disk): this run knows nothing of earlier ones"
-            self.scribe.say("records:late", text)
-            found = None
-        else:
-            for damage in record.damage:
-                self.scribe.log(WARNING, f"{damage.path}:{damage.line}: {damage.text}", event="damage")
-            found = self._restore(record)
-        for key, text in remarks.about_start(systemd="NOTIFY_SOCKET" in os.environ, root=os.geteuid() == 0).items():
-            self.scribe.say(key, text)
+        found = self._restore(record) if record else None
         self.scribe.record("started", {"version": __version__, "pid": os.getpid(), "settings": as_mapping(self.config)})
-        self._notifier.tell("READY=1", "STATUS=first tick under way")
+        if record is None:
+            why = self._records_trouble or "slow or hanging disk"
+            self.scribe.say("records:late", f"the journal could not be read in time ({why}): this run knows nothing of earlier ones")
+        for key, text in remarks.about_start(systemd="NOTIFY_SOCKET" in os.environ, root=os.geteuid() == 0).items():
+            if not self.settings.once:
+                self.scribe.say(key, text)
         self._on_begun(found.kmsg_seq if found else None)
+        self._begin_sampling()
+        early, self._early = self._early, []
+        for tick in early:
+            tick()
 
     def _restore(self, record: RecoveredRecord) -> Recovered:
+        for damage in record.damage:
+            self.scribe.log(WARNING, f"{damage.path}:{damage.line}: {damage.text}", event="damage")
         found = record.recovered()
         learnt = record.baseline
         expected = learnt.readings_expected() if learnt and learnt.boot_id == self.clock.boot_id else {}
-        self.take(Restored(found.conditions, found.incident, found.next_id, expected, found.dumps))
+        self.take(Restored(self._still_watched(found.conditions), found.incident, found.next_id, expected, found.dumps))
         if found.stopped is False and found.last_boot_id == self.clock.boot_id:
             self.scribe.log(NOTICE, "the run before this one was killed or crashed; carrying on from its journal", event="unclean")
         return found
+
+    def _still_watched(self, conditions: Mapping[ConditionKey, Condition]) -> Mapping[ConditionKey, Condition]:
+        """Without those about probes and recorders that the settings no longer name: nobody will ever look at them again."""
+        watched = {*self.workers.specs, *self.evidence.behind_seconds(self.clock.now().mono)}
+        return {key: c for key, c in conditions.items() if key[0].kind != "probe" or key[0].name in watched}
 
     # ------------------------------------------------------------------------------------------------------ the heart
 
@@ -176,12 +208,22 @@ class Daemon:
         transitions = [output for output in outputs if isinstance(output, Transition)]
         self.scribe.other_edges(transitions)
         if transitions:
-            self.show()
+            self._showing.soon()
+
+    def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
+        self.scribe.outcome(action, result, took_ms, detail)
+        if action.kind is ActionKind.TAKE_DUMP and result in ("failed", "timeout"):
+            self.take(DumpFailed(action.incident or ""))
 
     def _write_baseline(self) -> None:
         """As learnt so far: what to compare with, and who was there."""
         learnt = baseline.learnt(self.clock.now(), self.clock.boot_id, self._state.expected, self.memory.inventory)
         self.evidence.baseline(learnt)
+
+    @property
+    def has_released(self) -> bool:
+        """NVML is not asked, because of a driver-fatal Xid."""
+        return self._state.driver_released
 
     def _new_id(self, letter: str) -> str:
         self._state, record_id = watch.next_id(self._state, letter)
@@ -212,14 +254,18 @@ class Daemon:
     # ---------------------------------------------------------------------------------------------------------- ticks
 
     def _refusals(self) -> Mapping[str, str]:
-        if not self._state.driver_released:
+        if self._begun and not self._state.driver_released:
             return {}
-        return {name: RELEASED for name, spec in self.workers.specs.items() if spec.holds_driver}
+        why = RELEASED if self._begun else UNKNOWN_PAST
+        return {name: why for name, spec in self.workers.specs.items() if spec.holds_driver}
 
     def _parted(self, readings: Readings) -> None:
         self._parting = readings
 
     def _ticked(self, number: int, at: Moment, answers: Mapping[str, Answer]) -> None:
+        if not self._begun:
+            self._early.append(lambda: self._ticked(number, at, answers))
+            return
         if self._parting:
             answers = {name: replace(a, readings=self._parting) if a.ended == "not-asked" else a for name, a in answers.items()}
             self._parting = {}
@@ -279,6 +325,7 @@ class Daemon:
     def show(self, *, leaving: bool = False) -> None:
         """Renew the state file and the metrics snapshot."""
         now = self.clock.now()
+        self._showing.done()
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)
@@ -311,53 +358,16 @@ class Daemon:
             behind=min(self.evidence.behind_seconds(now.mono).values()),
         )
 
-    # ------------------------------------------------------------------------------------------------------ processes
-
-    def _adopt(self, known: tuple[ProbeSpec, ...]) -> tuple[Abandoned, ...]:
-        """What a predecessor left behind and is still there. Nobody listens to it any more: it can only end, or be stuck."""
-        holders = {spec.name for spec in known if spec.holds_driver}
-        now = self.clock.now().mono
-        found = [
-            Abandoned(
-                child.name,
-                child.pid,
-                child.start_ticks,
-                child.since_mono or now + LEAVING_SECONDS,
-                child.at or "",
-                holds_driver=child.name in holders,
-                holds_evidence=child.name == RECORDER,
-                adopted=True,
-            )
-            for child in self.rundir.children(self.clock.boot_id)
-        ]
-        alive = tuple(process for process in found if process.is_alive())
-        for process in alive:
-            at = f" at {process.at}" if process.at else ""
-            self.scribe.log(WARNING, f"{process.name}: process {process.pid} of the run before is still there{at}", event="adopted")
-        return alive
+    # --------------------------------------------------------------------------------------------- processes, records
 
     def _child_started(self, request: int, pid: int, start_ticks: int) -> None:
-        if not self.evidence.started(request, pid, start_ticks):
-            self.workers.started(request, pid, start_ticks)
-        self._children_changed()
+        self._family.started(request, pid, start_ticks)
 
     def _children_changed(self) -> None:
-        children = tuple(
-            Child(pid=p.pid, start_ticks=p.start_ticks, name=p.name, at=p.at or None, since_mono=p.since)
-            for p in (*self.workers.living(), *self.evidence.as_processes())
-        )
-        self.rundir.write_children(children, self.clock.boot_id)
-        if self.workers.abandoned and not self._tending:
-            self._tending = True
-            self.loop.after(TENDING_SECONDS, self._tend)
-
-    def _tend(self) -> None:
-        self._tending = False
-        self.workers.tend()
-        if self.workers.abandoned:
-            self._children_changed()
+        self._family.changed()
 
     def _recorder_trouble(self, directory: Path, text: str | None) -> None:
+        self._records_trouble = text or ""
         if text:
             self.scribe.log(ERROR, f"records: {text}. Nothing is lost while the daemon runs and its backlog holds", event="records")
         else:

@@ -45,14 +45,14 @@ class ProbeHistory:
         """The watcher watched, as readings of subjects `probe:NAME`; the recorder is watched like a probe."""
         found: dict[Subject, dict[str, Value]] = {}
         for name, answer in self.answers.items():
-            values: dict[str, Value] = {"success": int(answer.in_full), "took_ms": answer.took_ms}
+            values: dict[str, Value] = {"success": int(answer.in_full), "answering": int(answer.answering), "took_ms": answer.took_ms}
             if name in self.answered:
                 values["age_seconds"] = round(now - self.answered[name], 3)
             values["stuck_seconds"] = round(stuck.get(name, 0.0), 1)
             found[Subject("probe", name)] = values
         for name, seconds in behind.items():
             late = _late(seconds)
-            found[Subject("probe", name)] = {"success": int(not late), "stuck_seconds": round(late, 1)}
+            found[Subject("probe", name)] = {"success": int(not late), "answering": 1, "stuck_seconds": round(late, 1)}
         return found
 
 
@@ -78,7 +78,13 @@ def state_file(
     shown = sorted(watch.conditions_with_severity(rules, state), key=lambda pair: (pair[0].type, pair[0].subject))
     conditions = tuple(
         ConditionState(
-            subject=str(c.subject), type=c.type, status=c.status, since=iso(c.since.wall), reason=c.reason, severity=rule.severity
+            subject=str(c.subject),
+            type=c.type,
+            status=c.status,
+            since=iso(c.since.wall),
+            reason=c.reason,
+            severity=rule.severity,
+            advice=rule.advice if c.status is Status.TRUE else "",
         )
         for c, rule in shown
         if c.status is not Status.NOT_APPLICABLE

@@ -28,7 +28,8 @@ from xidwatch.daemon.processes import Abandoned
 from xidwatch.wire import ProbeProtocolError, Reply, Request, decode_reply, encode, to_reading
 
 MOST_ABANDONED = 3
-MAX_ANSWER = 2 * 1024 * 1024  # bytes a request (256 functions take 0.4 MB): a worker that floods has broken the protocol
+MAX_ANSWER = 2 * 1024 * 1024  # bytes a request (1,500 functions fit): a worker that floods has broken the protocol
+MAX_TOOK_MS = 10**9  # whatever a worker says
 LEAVING_SECONDS = 5.0  # a healthy worker told to leave is not called stuck before this
 
 
@@ -146,7 +147,7 @@ class Worker:
             ask.failure = reply.failed.type
             self._answered(ask, "failed", reply.failed.text)
         elif reply.done:
-            ask.took_ms = reply.took_ms
+            ask.took_ms = min(max(reply.took_ms, 0), MAX_TOOK_MS)
             self._answered(ask, "done", "")
         else:
             raise ProbeProtocolError("a line that says nothing")

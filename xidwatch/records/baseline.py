@@ -16,7 +16,7 @@ import msgspec
 
 from xidwatch.clock import iso
 from xidwatch.core.model import Moment, Readings
-from xidwatch.records import RecordError
+from xidwatch.records import RecordError, regular
 from xidwatch.records.values import plain_readings, to_readings
 
 NAME = "baseline.json"
@@ -59,12 +59,16 @@ def encode(baseline: Baseline) -> bytes:
 
 
 def read(path: Path) -> Baseline | None:
-    """None when there is none yet. Raises RecordError when it is damaged or may not be read."""
+    """None when there is none yet. Raises RecordError when it is damaged, no file, or may not be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Baseline)
+        found = msgspec.json.decode(regular.read_bytes(path), type=Baseline)
+        encode(found)  # a number of 400 digits is read, and cannot be told to anybody
     except FileNotFoundError:
         return None
+    except regular.NotRegular as error:
+        raise RecordError(path, str(error.strerror), "move it away") from error
     except OSError as error:
         raise RecordError(path, error.strerror or str(error), "records are readable by root only") from error
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise RecordError(path, f"damaged: {error}", "move it away; a new one is learnt while the host is healthy") from error
+    return found

@@ -26,7 +26,7 @@ import msgspec
 
 from xidwatch.clock import Clock, iso
 from xidwatch.core.model import Moment
-from xidwatch.records import files
+from xidwatch.records import files, regular
 
 FOLDER = "incidents"
 MANIFEST = "manifest.json"
@@ -98,7 +98,7 @@ class DumpFolder:
         began = self._clock.now()
         free = self._free_name(name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.folder / free, flags, files.FILE_MODE)
+        descriptor = os.open(self.folder / free, flags, regular.FILE_MODE)
         try:
             written = _write(descriptor, chunks)
             os.fsync(descriptor)
@@ -191,11 +191,18 @@ def load(folder: Path) -> Manifest:
 
 def _manifest(path: Path) -> Manifest | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (FileNotFoundError, msgspec.MsgspecError, RecursionError):
+        return msgspec.json.decode(regular.read_bytes(path), type=Manifest)
+    except (FileNotFoundError, regular.NotRegular, msgspec.MsgspecError, RecursionError):
         return None
 
 
 def _stray(path: Path) -> Part:
     status = path.lstat()
-    return Part(name=path.name, stage=0, started=iso(status.st_mtime), took_ms=0, status="unknown", bytes=status.st_size)
+    return Part(name=path.name, stage=0, started=_printed(status.st_mtime), took_ms=0, status="unknown", bytes=status.st_size)
+
+
+def _printed(wall: float) -> str:
+    try:
+        return iso(wall)
+    except (ValueError, OverflowError, OSError):  # a file can be given any time, beyond the year 9999 too
+        return ""

@@ -7,6 +7,7 @@
     -> {"n":0,"publish":{"path":"/var/lib/xidwatch/run/state.json","text":"..."}}
     <- {"recovered":{...}}          once, when the directory is open
     <- {"durable":18}               everything numbered up to 18 is on the disk
+    <- {"durable":18,"journal_durable":40}   and of the journal everything up to 40: other files are in trouble
     <- {"trouble":{"what":"journal","errno":28,"text":"No space left on device: /.../2026-09-17.jsonl"}}
     <- {"trouble":null}             it works again
 
@@ -18,7 +19,7 @@ reading, and log lines get through while a disk is frozen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -27,6 +28,7 @@ from xidwatch.records.recovery import RecoveredRecord
 from xidwatch.records.samples import Row
 
 T = TypeVar("T")
+StreamName = Literal["journal", "samples", "baseline"]  # each has its own files and its own order
 
 WINDOW = 4096  # numbered frames that may be on their way, not yet durable
 MAX_LINE = 16 * 1024 * 1024  # bytes, in both directions: an inventory or the recovered state of a large host
@@ -62,6 +64,13 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
         """Has to become durable."""
         return bool(bytes(self.journal) or self.sample or bytes(self.baseline))
 
+    @property
+    def stream(self) -> StreamName:
+        """Whose order it keeps, where it has to become durable."""
+        if self.sample is not None:
+            return "samples"
+        return "baseline" if bytes(self.baseline) else "journal"
+
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing can be written at present."""
@@ -72,10 +81,11 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line from the recorder; one of the keys is set. `trouble` None: over."""
+    """One line from the recorder; one of the keys is set (`journal_durable` beside `durable`). `trouble` None: over."""
 
     recovered: RecoveredRecord | None = None
     durable: int | None = None
+    journal_durable: int | None = None
     trouble: Trouble | msgspec.UnsetType | None = msgspec.UNSET
 
     @property

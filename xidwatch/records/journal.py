@@ -20,11 +20,11 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from xidwatch.clock import from_iso, iso
+from xidwatch.clock import iso
 from xidwatch.core.messages import Closed, Gap, KernelRecord, Opened, Output
 from xidwatch.core.model import Action, Condition, Incident, KernelEvent, Missing, Moment, Outcome, Readings, Transition
-from xidwatch.records import Damage, RecordError, note
-from xidwatch.records.values import ConditionRecord, IncidentRecord, moment, mono_us, plain_readings
+from xidwatch.records import Damage, RecordError, note, regular
+from xidwatch.records.values import ConditionRecord, IncidentRecord, Microseconds, moment, mono_us, plain_readings, wall_time
 
 FOLDER = "journal"
 VERSION = 1
@@ -166,6 +166,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     body: dict[str, Any]
     incident: str | None
+    path: str = ""  # of the file it was found in
 
     @property
     def at(self) -> Moment:
@@ -177,7 +178,7 @@ class _Head(msgspec.Struct, frozen=True):
     id: str
     time: str
     boot_id: str = ""
-    mono_us: int | None = None
+    mono_us: Microseconds | None = None
     incident: str | None = None
 
 
@@ -210,7 +211,7 @@ def read(state_dir: Path, *, since: float | None, problems: list[Damage] | None 
 def read_day(path: Path, problems: list[Damage] | None = None) -> Iterator[Entry]:
     """One file. What is no record goes to `problems`; a file that cannot be read ends there."""
     try:
-        with path.open("rb") as file:
+        with regular.reading(path) as file:
             yield from _entries(file, path, problems)
     except OSError as error:
         note(problems, path, 0, error.strerror or str(error))
@@ -223,19 +224,19 @@ def _entries(file: BinaryIO, path: Path, problems: list[Damage] | None) -> Itera
         text = raw.replace(b"\0", b"").strip()
         if not text:
             continue
-        found = entry(number, text) if raw.endswith(b"\n") else "no end of line: cut off while it was written"
+        found = entry(number, text, str(path)) if raw.endswith(b"\n") else "no end of line: cut off while it was written"
         if isinstance(found, Entry):
             yield found
         else:
             note(problems, path, number, found)
 
 
-def entry(number: int, text: bytes) -> Entry | str:
+def entry(number: int, text: bytes, path: str = "") -> Entry | str:
     """One line as a record, or what is wrong with it."""
     try:
         plain = _lines.decode(text)
         head = msgspec.convert(plain, _Head)
-        wall = from_iso(head.time)
+        wall = wall_time(head.time)
     except _UNREADABLE as error:
         return f"not a record: {error}: {text[:80]!r}"
     kind = _kind(plain)
@@ -243,7 +244,7 @@ def entry(number: int, text: bytes) -> Entry | str:
         return f"a record of no kind: {text[:80]!r}"
     return Entry(
         line=number, id=head.id, time=head.time, wall=wall, mono_us=head.mono_us,
-        boot_id=head.boot_id, kind=kind, body=plain[kind], incident=head.incident,
+        boot_id=head.boot_id, kind=kind, body=plain[kind], incident=head.incident, path=path,
     )  # fmt: skip
 
 

@@ -12,21 +12,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from xidwatch.clock import from_iso, iso
+from xidwatch.clock import iso
 from xidwatch.core.model import ActionKind, Condition, Incident, Missing, Moment, Severity, Status, Subject
-from xidwatch.records import Damage, journal
+from xidwatch.records import Damage, journal, note
 from xidwatch.records.baseline import Baseline
 from xidwatch.records.journal import Entry
-from xidwatch.records.values import ConditionRecord, IncidentRecord
+from xidwatch.records.values import ConditionRecord, IncidentRecord, Natural, wall_time
 
 RESTARTED = "host restarted; not looked at yet"
 KEPT_DUMPS = 20
 KEPT_BEFORE_CHECKPOINT = 4096  # records; as many as the loop may have on their way (`frames.WINDOW`)
 MOST_DAYS = 31  # files read back when no checkpoint is found
-_NUMBER = re.compile(r"-(\d{1,15})$")
+_NUMBER = re.compile(r"-([0-9]{1,15})$")
+_NextId = Annotated[int, msgspec.Meta(ge=1, le=10**15)]  # the largest that `_NUMBER` leads to
 
 Key = tuple[Subject, str]
 
@@ -90,7 +92,7 @@ class RecoveredRecord(msgspec.Struct, frozen=True, kw_only=True):
             next_id=self.next_id,
             last_boot_id=self.last_boot_id,
             stopped=self.stopped,
-            dumps=tuple(from_iso(text) for text in self.dumps),
+            dumps=tuple(wall_time(text) for text in self.dumps),
         )
 
 
@@ -140,11 +142,13 @@ def in_order(days: list[list[Entry]], boot_id: str) -> list[Entry]:
     return [entry for _, _, entry in sorted(keyed, key=lambda item: item[:2])]
 
 
-def fold(entries: Iterable[Entry], boot_id: str) -> Recovered:
-    """The last checkpoint and what follows it. A record whose body is not understood changes nothing."""
+def fold(entries: Iterable[Entry], boot_id: str, problems: list[Damage] | None = None) -> Recovered:
+    """The last checkpoint and what follows it. A record whose body is not understood goes to `problems` and changes nothing."""
     state = _Fold()
     for entry in entries:
-        state.take(entry)
+        trouble = state.take(entry)
+        if trouble:
+            note(problems, Path(entry.path), entry.line, f"{entry.kind} {entry.id} not understood: {trouble}")
     if state.boot_id is not None and state.boot_id != boot_id:
         state.host_restarted()
     return state.result()
@@ -174,14 +178,14 @@ class _Action(msgspec.Struct, frozen=True):
 
 
 class _Kernel(msgspec.Struct, frozen=True):
-    seq: int
+    seq: Natural
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
     conditions: tuple[ConditionRecord, ...]
     incident: IncidentRecord | None
-    kmsg_seq: int | None
-    next_id: int
+    kmsg_seq: Natural | None
+    next_id: _NextId
     dumps: tuple[str, ...] = ()
 
 
@@ -206,7 +210,8 @@ class _Fold:
             "checkpoint": self._checkpoint,
         }
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: Entry) -> str:
+        """What is wrong with its body; "" when nothing is."""
         if entry.boot_id and entry.boot_id != self.boot_id:
             if self.boot_id is not None:
                 self.host_restarted()
@@ -216,14 +221,12 @@ class _Fold:
             self._next_id = max(self._next_id, int(number[1]) + 1)
         if self._stopped is None or entry.kind in ("started", "stopped"):
             self._stopped = entry.kind == "stopped"
-        self._last = entry.at
-        handler = self._handlers.get(entry.kind)
-        if handler is None:
-            return
         try:
-            handler(entry)
-        except (msgspec.ValidationError, ValueError):  # of a newer version, or altered: told by nobody is better than told wrong
-            return
+            self._last = entry.at
+            self._handlers.get(entry.kind, _of_no_consequence)(entry)
+        except (msgspec.MsgspecError, ValueError, OverflowError) as error:  # altered, or of a newer version: no guesses
+            return str(error)
+        return ""
 
     def host_restarted(self) -> None:
         """What was seen before says nothing about now. The new boot's clock starts at 0, and so does all that is still open."""
@@ -276,13 +279,17 @@ class _Fold:
         body = msgspec.convert(entry.body, _Checkpoint)
         conditions = [record.condition() for record in body.conditions]
         incident = body.incident.incident() if body.incident else None
-        dumps = tuple(from_iso(text) for text in body.dumps)
+        dumps = tuple(wall_time(text) for text in body.dumps)
         self._conditions = {(condition.subject, condition.type): condition for condition in conditions}
         self._incident = incident
         self._next_id = max(self._next_id, body.next_id)
         self._dumps = dumps or self._dumps
         if body.kmsg_seq is not None:
             self._kmsg_seq = max(body.kmsg_seq, self._kmsg_seq if self._kmsg_seq is not None else body.kmsg_seq)
+
+
+def _of_no_consequence(_: Entry) -> None:
+    """Most kinds say nothing about the state."""
 
 
 def _not_looked_at(condition: Condition, since: Moment) -> Condition:

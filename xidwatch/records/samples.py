@@ -23,8 +23,9 @@ from typing import BinaryIO
 import msgspec
 
 from xidwatch.clock import from_iso
-from xidwatch.records import Damage, note
+from xidwatch.records import Damage, note, regular
 from xidwatch.records.files import LineFiles
+from xidwatch.records.values import wall_time
 
 FOLDER = "samples"
 SCHEMA = 1
@@ -101,6 +102,7 @@ class SampleFile:
 
     def _resume(self, boot_id: str) -> None:
         """Go on in the latest file, where it is of this boot; opening it first repairs its tail."""
+        self._files.have_folder(self._folder)
         latest = files(self._folder)[-1:]
         if not latest or self._files.length(latest[0]) == 0:
             return
@@ -158,7 +160,7 @@ def _number(path: Path) -> int:
 
 def read_head(path: Path) -> Head | None:
     """What stands above the rows; None where that is not whole. Raises OSError."""
-    with path.open("rb") as file:
+    with regular.reading(path) as file:
         return _head(file.readline(), file.readline())
 
 
@@ -173,7 +175,7 @@ def _head(comment: bytes, names: bytes) -> Head | None:
 def read(path: Path, problems: list[Damage] | None = None) -> Iterator[Row]:
     """The rows of one file. What is no row goes to `problems`; a file that cannot be read ends there."""
     try:
-        with path.open("rb") as file:
+        with regular.reading(path) as file:
             yield from _rows(file, path, problems)
     except OSError as error:
         note(problems, path, 0, error.strerror or str(error))
@@ -200,7 +202,7 @@ def _row(raw: bytes, head: Head) -> Row | str:
         return f"{len(cells)} cells, not {len(head.columns) + 3}: {raw[:80]!r}"
     try:
         row = Row(time=cells[0], boot_id=cells[1], tick=int(cells[2]), cells=dict(zip(head.columns, cells[3:], strict=True)))
-        from_iso(row.time)
+        wall_time(row.time)
     except (ValueError, OverflowError) as error:
         return f"not a row: {error}"
     return row
@@ -214,8 +216,10 @@ def _cells(raw: bytes) -> list[str]:
 
 
 def times(path: Path) -> Iterator[str]:
-    """When each row was taken, as printed, without parsing the rest of it. Raises OSError."""
-    with path.open("rb") as file:
+    """When each row was taken, as printed, without parsing the rest of it; none in what is no file. Raises OSError."""
+    if regular.obstacle(path):  # `read` tells of it
+        return
+    with regular.reading(path) as file:
         for raw in islice(file, 2, None):
             printed = raw[: raw.find(b",")].decode("ascii", "replace")
             if raw.endswith(b"\n") and _TIME.match(printed):
@@ -224,7 +228,7 @@ def times(path: Path) -> Iterator[str]:
 
 def tail_identities(path: Path) -> set[Identity]:
     """Which rows the end of a file holds, without parsing them: the fixed cells are never quoted. Raises OSError."""
-    with path.open("rb") as file:
+    with regular.reading(path) as file:
         size = file.seek(0, io.SEEK_END)
         file.seek(max(0, size - TAIL_BYTES))
         lines = file.read().split(b"\n")[:-1]

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from xidwatch.records import RecordError, files
+from xidwatch.records import RecordError, files, regular
 
 NAME = "state.json"
 CHILDREN_NAME = "children.json"
@@ -38,6 +38,7 @@ class ConditionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     since: str
     reason: str = ""
     severity: str = ""
+    advice: str = ""  # of a condition that is TRUE
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +90,11 @@ def write_atomic(path: Path, data: bytes, mode: int = WORLD_READABLE) -> None:
 def read(path: Path) -> StateFile:
     """Raises RecordError with a hint when it is absent or damaged. Keys of a newer version are ignored."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StateFile)
+        return msgspec.json.decode(regular.read_bytes(path), type=StateFile)
     except FileNotFoundError as error:
         raise RecordError(path, "no state file", "is xidwatch running? `systemctl status xidwatch` or `xidwatch run` tells") from error
+    except regular.NotRegular as error:
+        raise RecordError(path, str(error.strerror), "a running xidwatch replaces it at its next tick") from error
     except OSError as error:
         raise RecordError(path, error.strerror or str(error), "the state file is made to be readable by everyone") from error
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -114,6 +117,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     at: str | None = None
     since_mono: float = 0.0
+    holds_driver: bool = False
 
 
 class _Children(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +129,14 @@ class _Children(msgspec.Struct, frozen=True, kw_only=True):
 def encode_children(children: tuple[Child, ...], boot_id: str) -> bytes:
     """The file's content."""
     return msgspec.json.encode(_Children(boot_id=boot_id, children=children)) + b"\n"
+
+
+def read_children(path: Path, boot_id: str) -> tuple[Child, ...]:
+    """What can be read of the file; none where there is none. Never waits, whatever lies there."""
+    try:
+        return decode_children(regular.read_bytes(path), boot_id)
+    except OSError:
+        return ()
 
 
 def decode_children(data: bytes, boot_id: str) -> tuple[Child, ...]:

@@ -10,6 +10,7 @@ A time for people is ISO 8601 UTC; beside it stands the monotonic one in whole m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -18,15 +19,28 @@ from xidwatch.core.model import Condition, Incident, Missing, Moment, Readings, 
 
 PlainReadings = dict[str, dict[str, object]]
 
+# What a number in a record may be: beyond it lies damage, and some encoder or clock that it would stop.
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Microseconds = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # 285 years; above it a float no longer tells one from the next
+LATEST = 253370764800.0  # 9999-01-01T00:00:00Z: whoever looks a little ahead can still print what he finds
+
 
 def mono_us(moment: Moment) -> int:
     """The monotonic clock in whole microseconds."""
     return round(moment.mono * 1e6)
 
 
+def wall_time(text: str) -> float:
+    """Seconds since the epoch, such as `iso` can print again. Raises ValueError, also for a time that no host's clock shows."""
+    wall = from_iso(text)
+    if not 0.0 <= wall < LATEST:  # clock_settime(2) sets no time before 1970
+        raise ValueError(f"a time out of range: {text!r}")
+    return wall
+
+
 def moment(time: str, microseconds: int | None) -> Moment:
     """Back from a record. One that has no monotonic time counts as the start of its boot. Raises ValueError."""
-    return Moment(from_iso(time), (microseconds or 0) / 1e6)
+    return Moment(wall_time(time), (microseconds or 0) / 1e6)
 
 
 def plain_value(value: Value) -> object:
@@ -63,7 +77,7 @@ class ConditionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     type: str
     status: Status
     since: str
-    since_mono_us: int
+    since_mono_us: Microseconds
     reason: str
     missing: Missing | None = None
 
@@ -91,13 +105,13 @@ class IncidentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     id: str
     began: str
-    began_mono_us: int
+    began_mono_us: Microseconds
     trigger: str
     severity: Severity
     members: tuple[tuple[str, str], ...] = ()
     last_dump: str | None = None
-    last_dump_mono_us: int | None = None
-    dumps: int = 0
+    last_dump_mono_us: Microseconds | None = None
+    dumps: Natural = 0
 
     @classmethod
     def of(cls, incident: Incident) -> IncidentRecord:

@@ -47,6 +47,9 @@ def _story(told: Story) -> Plain:
         }
     plain["missing"] = [*(_unseen(lack) for lack in told.unseen), *damage]
     plain["dumps"] = [_dump(dump) for dump in case.dumps] if case else []
+    if case is None:
+        plain["notes"] = [{"time": iso(note.wall), "text": note.text} for note in told.notes]
+        plain["notes_left_out"] = told.notes_left_out
     plain["records"] = _records(told.state_dir, told.coverage)
     return plain
 
@@ -136,6 +139,7 @@ def _records(state_dir: str, cover: Coverage) -> Plain:
     events = [{"kind": each.kind, "xid": each.xid, "count": each.count, "last": iso(each.last)} for each in cover.kernel_counts]
     return {
         "state_dir": state_dir,
+        "since": _time(cover.since),
         "first": _time(cover.first),
         "last": _time(cover.last),
         "records": cover.records,

@@ -7,7 +7,7 @@ not understood changes nothing.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,14 +18,23 @@ from xidwatch.core.model import Severity, Status
 from xidwatch.records import Damage, RecordError, dumps, journal, samples
 from xidwatch.records.journal import Entry
 from xidwatch.report import facts
-from xidwatch.report.story import KernelCount
+from xidwatch.report.lacks import Lack, Lacks, PastLacks
+from xidwatch.report.story import KernelCount, Note
 
 KEPT_LACKS = 20  # incidents whose beginning is remembered in full; older ones only when they are asked for
 DAMAGE_PER_FILE = 20
-OWN_WORDS_SECONDS = 2.0  # what is remarked this shortly before `started` was said by the run that starts
+MOST_NOTES = 20
+OWN_WORDS_SECONDS = 15.0  # a run may make remarks before `started`: it waits so long at most for what is on record of earlier ones
 _STAMP = re.compile(r"^(\d{8}T\d{6}Z)-")
 
-Lacks = dict[str, tuple[str, float]]  # column -> reason, since
+
+@dataclass(slots=True)
+class Lost:
+    """Records of one source that one run lost."""
+
+    number: int
+    first: float
+    last: float
 
 
 @dataclass(slots=True)
@@ -41,6 +50,16 @@ class Run:
     began_us: int = 0  # the same two on the monotonic clock
     last_us: int = 0
     remarks: dict[str, float] = field(default_factory=dict)  # text -> when
+    switched_off: tuple[str, ...] = ()  # probes, by the settings
+    lost: dict[str, Lost] = field(default_factory=dict)  # by source
+    followed: bool = False  # another run has started since
+
+    @property
+    def until(self) -> float | None:
+        """When it ended, or was last heard of; None: it may still run."""
+        if self.stopped is not None:
+            return self.stopped
+        return self.last if self.followed else None
 
 
 @dataclass(slots=True)
@@ -67,16 +86,19 @@ class Known:
 
 @dataclass(slots=True)
 class Ledger:
-    """The result."""
+    """The result. Records, kernel events, notes and past lacks are counted from `since` on; all else is of all records."""
 
+    since: float | None = None
     incidents: dict[str, Known] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     boots: dict[str, float] = field(default_factory=dict)  # boot id -> its last record
     records: int = 0
-    first: float | None = None
-    last: float | None = None
+    first: float | None = None  # of those counted
+    last: float | None = None  # of all
     lacks: Lacks = field(default_factory=dict)  # missing at the end
-    gaps: Counter[str] = field(default_factory=Counter)  # source -> records lost
+    past_lacks: tuple[Lack, ...] = ()
+    notes: deque[Note] = field(default_factory=lambda: deque(maxlen=MOST_NOTES))  # by people, the latest
+    notes_written: int = 0
     damage: list[Damage] = field(default_factory=list)
     kernel: dict[tuple[str, int | None], tuple[int, float]] = field(default_factory=dict)
 
@@ -91,12 +113,12 @@ class Ledger:
         return sorted(self.incidents.values(), key=lambda known: (known.began, known.id))
 
 
-def read(state_dir: Path, wanted: str = "") -> Ledger:
-    """`wanted`: the beginning of an incident's id that will be asked for.
+def read(state_dir: Path, wanted: str = "", since: float | None = None) -> Ledger:
+    """`wanted`: the beginning of an incident's id that will be asked for. `since`: seconds since the epoch, None: all.
 
     Raises RecordError where there are no records at all, or where they may not be read.
     """
-    reading = _Reading(wanted)
+    reading = _Reading(wanted, since)
     try:
         days = journal.days(state_dir)
         sample_files = samples.files(state_dir / samples.FOLDER)
@@ -115,8 +137,9 @@ def read(state_dir: Path, wanted: str = "") -> Ledger:
     reading.ledger.damage += _set_aside(state_dir)
     for folder in folders:
         reading.folder(folder.name)
-    _mark_superseded(reading.ledger.in_order())
-    return reading.ledger
+    ledger = reading.finish()
+    _mark_superseded(ledger.in_order())
+    return ledger
 
 
 def few(problems: list[Damage]) -> list[Damage]:
@@ -142,10 +165,11 @@ def _mark_superseded(incidents: list[Known]) -> None:
 class _Reading:
     """The ledger while entries go by; it never leaves `read`."""
 
-    def __init__(self, wanted: str) -> None:
-        self.ledger = Ledger()
+    def __init__(self, wanted: str, since: float | None) -> None:
+        self.ledger = Ledger(since)
         self._wanted = wanted
-        self._kernel_seen: tuple[str, int] = ("", -1)
+        self._past_lacks = PastLacks(since)
+        self._whose: list[Entry] = []  # remarks behind which only `started`, or another record, tells which run made them
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "transition": self._transition,
             "opened": self._opened,
@@ -153,7 +177,7 @@ class _Reading:
             "checkpoint": self._checkpoint,
             "kernel": self._kernel,
             "gap": self._gap,
-            "missing": self._missing,
+            "missing": lambda entry: self._past_lacks.take(self.ledger.lacks, entry),
             "note": self._note,
             "started": self._started,
             "stopped": self._stopped,
@@ -161,18 +185,43 @@ class _Reading:
 
     def take(self, entry: Entry) -> None:
         ledger = self.ledger
-        ledger.records += 1
-        ledger.first = entry.wall if ledger.first is None else min(ledger.first, entry.wall)
         ledger.last = entry.wall if ledger.last is None else max(ledger.last, entry.wall)
         ledger.boots[entry.boot_id] = max(ledger.boots.get(entry.boot_id, entry.wall), entry.wall)
-        if not ledger.runs and entry.kind != "started":
-            ledger.runs.append(_run(entry))
-        if entry.kind != "started" and not is_remark(entry):
-            ledger.runs[-1].last = entry.wall
-            ledger.runs[-1].last_us = entry.mono_us or ledger.runs[-1].last_us
+        if self._counts(entry):
+            ledger.records += 1
+            ledger.first = entry.wall if ledger.first is None else min(ledger.first, entry.wall)
+        if is_remark(entry):
+            self._whose.append(entry)
+            return
+        if entry.kind != "started":
+            self._attribute(self._whose)
+            self._live(entry)
         handler = self._handlers.get(entry.kind)
         if handler is not None:
             handler(entry)
+
+    def finish(self) -> Ledger:
+        """All entries have gone by."""
+        self._attribute(self._whose)
+        self.ledger.past_lacks = self._past_lacks.all()
+        return self.ledger
+
+    def _counts(self, entry: Entry) -> bool:
+        return self.ledger.since is None or entry.wall >= self.ledger.since
+
+    def _attribute(self, remarks: list[Entry]) -> None:
+        """They were made by the latest run."""
+        for entry in remarks:
+            self._live(entry)
+            self.ledger.runs[-1].remarks.setdefault(facts.text(entry.body, "text"), entry.wall)
+        self._whose = []
+
+    def _live(self, entry: Entry) -> None:
+        """The latest run lived at least until then; without one the records begin in the middle of a run."""
+        if not self.ledger.runs:
+            self.ledger.runs.append(_run(entry))
+        run = self.ledger.runs[-1]
+        run.last, run.last_us = entry.wall, entry.mono_us or run.last_us
 
     def folder(self, name: str) -> None:
         """An evidence folder: where the journal does not know its incident, the name still tells when it began."""
@@ -224,37 +273,39 @@ class _Reading:
         known.severity = worst(known.severity, facts.severity(entry.body))
 
     def _kernel(self, entry: Entry) -> None:
-        if entry.body.get("injected"):
+        if entry.body.get("injected") or not self._counts(entry):
             return
         key = (facts.text(entry.body, "kind"), facts.number(entry.body, "xid"))
         count, last = self.ledger.kernel.get(key, (0, entry.wall))
         self.ledger.kernel[key] = (count + (facts.number(entry.body, "repeated") or 1), max(last, entry.wall))
 
     def _gap(self, entry: Entry) -> None:
-        self.ledger.gaps[facts.text(entry.body, "source")] += facts.number(entry.body, "lost") or 0
-
-    def _missing(self, entry: Entry) -> None:
-        update_lacks(self.ledger.lacks, entry)
+        number = facts.number(entry.body, "lost") or 0
+        lost = self.ledger.runs[-1].lost.setdefault(facts.text(entry.body, "source"), Lost(0, entry.wall, entry.wall))
+        lost.number, lost.last = lost.number + number, entry.wall
 
     def _note(self, entry: Entry) -> None:
-        if is_remark(entry):
-            self.ledger.runs[-1].remarks.setdefault(facts.text(entry.body, "text"), entry.wall)
+        text = facts.text(entry.body, "text")
+        if text and self._counts(entry):
+            self.ledger.notes.append(Note(entry.wall, text))
+            self.ledger.notes_written += 1
 
     def _started(self, entry: Entry) -> None:
+        """Remarks just before it are its own: an earlier run's last words are followed by `stopped`, or by nothing for a while."""
+        own = [remark for remark in self._whose if _just_before(remark, entry)]
+        others = [remark for remark in self._whose if remark not in own]
+        self._attribute(others)
+        before = self.ledger.runs[-1] if self.ledger.runs else None
+        if before is not None:
+            before.followed = True
+            self._past_lacks.started(self.ledger.lacks, before.last)
         run = _run(entry)
         run.version = facts.text(entry.body, "version") or "?"
-        if self.ledger.runs:
-            before = self.ledger.runs[-1]
-            own = {text: wall for text, wall in before.remarks.items() if 0 <= entry.wall - wall <= OWN_WORDS_SECONDS}
-            run.remarks = own
-            before.remarks = {text: wall for text, wall in before.remarks.items() if text not in own}
-            if before.last > before.began or before.version or before.remarks:
-                self.ledger.runs.append(run)
-            else:  # nothing but the new run's own first words stood before
-                self.ledger.runs[-1] = run
-        else:
-            self.ledger.runs.append(run)
-        self.ledger.lacks.clear()
+        run.switched_off = _switched_off(entry)
+        self.ledger.runs.append(run)
+        for remark in own:
+            run.remarks.setdefault(facts.text(remark.body, "text"), remark.wall)
+        self._whose = []
 
     def _stopped(self, entry: Entry) -> None:
         self.ledger.runs[-1].stopped = entry.wall
@@ -266,6 +317,24 @@ def _run(entry: Entry) -> Run:
     return Run(entry.boot_id, entry.wall, last=entry.wall, began_us=microseconds, last_us=microseconds)
 
 
+def _just_before(remark: Entry, started: Entry) -> bool:
+    """Told by the clock that cannot be set, where both are known; of one and the same instant is before, too."""
+    if remark.boot_id != started.boot_id:
+        return False
+    if remark.mono_us is not None and started.mono_us is not None:
+        return 0 <= started.mono_us - remark.mono_us <= OWN_WORDS_SECONDS * 1_000_000
+    return 0 <= started.wall - remark.wall <= OWN_WORDS_SECONDS
+
+
+def _switched_off(entry: Entry) -> tuple[str, ...]:
+    """The probes that a run's settings leave out."""
+    settings = entry.body.get("settings")
+    probes = settings.get("probes") if isinstance(settings, dict) else None
+    if not isinstance(probes, dict):
+        return ()
+    return tuple(name for name, probe in probes.items() if isinstance(probe, dict) and probe.get("enabled") is False)
+
+
 def is_remark(entry: Entry) -> bool:
     """What cannot be seen, said by the program itself; a note without one is a person's."""
     return entry.kind == "note" and bool(facts.text(entry.body, "remark"))
@@ -274,23 +343,3 @@ def is_remark(entry: Entry) -> bool:
 def worst(one: Severity, other: Severity) -> Severity:
     """The graver of two."""
     return one if one.rank >= other.rank else other
-
-
-def columns(entry: Entry) -> list[str]:
-    """The columns a `missing` record is about: a list of them, or in one-column form subject and quantity."""
-    named = facts.texts(entry.body, "columns")
-    single = facts.text(entry.body, "subject")
-    return named or ([f"{single}:{facts.text(entry.body, 'quantity')}"] if single else [])
-
-
-def update_lacks(lacks: Lacks, entry: Entry) -> list[tuple[str, str, float]]:
-    """Take over a `missing` record; returns what was missing until now and no longer is (column, reason, since)."""
-    reason = facts.text(entry.body, "reason")
-    over: list[tuple[str, str, float]] = []
-    for column in columns(entry):
-        before = lacks.pop(column, None)
-        if before is not None:
-            over.append((column, *before))
-        if reason:
-            lacks[column] = (reason, entry.wall)
-    return over

@@ -5,6 +5,7 @@ Law: reads records, decides nothing about causes. What a crash left behind is to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from xidwatch.core.model import PCI_KINDS, Severity
 from xidwatch.records import Damage, dumps, journal
 from xidwatch.report import readings, timeline, unseen
+from xidwatch.report.lacks import Lack
 from xidwatch.report.ledger import Known, Ledger, Run
 from xidwatch.report.observations import Observations
 from xidwatch.report.readings import Ticks, Window
@@ -34,68 +36,92 @@ class UnknownIncident(Exception):
         self.known = matches or known
 
 
-def choose(book: Ledger, wanted: str = "", since: float | None = None) -> Known | None:
-    """The incident whose id begins with `wanted`, else the latest; None where there is none (since then). Raises UnknownIncident."""
-    known = [each for each in book.in_order() if since is None or (each.ended or each.began) >= since]
+def choose(book: Ledger, wanted: str = "") -> Known | None:
+    """The incident whose id begins with `wanted`; without one the latest that was not over by `book.since`, None where there is none.
+
+    Raises UnknownIncident.
+    """
+    known = book.in_order()
     if not wanted:
-        return known[-1] if known else None
+        return next((each for each in reversed(known) if _not_over(each, book.since)), None)
     matches = [each for each in known if each.id == wanted] or [each for each in known if each.id.startswith(wanted)]
     if len(matches) != 1:
         raise UnknownIncident(wanted, [each.id for each in matches], [each.id for each in known])
     return matches[0]
 
 
-def story(state_dir: Path, book: Ledger, known: Known | None, since: float | None = None) -> Story:
+def story(state_dir: Path, book: Ledger, known: Known | None) -> Story:
     """All about one incident; without one, what the records cover and what they could not."""
     if known is None:
-        return _quiet(state_dir, book, since)
+        return _quiet(state_dir, book)
     damage = list(book.damage)
     case, lacking = _case(state_dir, book, known, damage)
     others = tuple(each.id for each in book.in_order() if each is not known)
-    return Story(str(state_dir), _coverage(book, _newest(state_dir)), case, lacking, tuple(damage), others)
+    return Story(str(state_dir), _coverage(book, book.runs, Ticks(None), _newest(state_dir)), case, lacking, tuple(damage), others)
 
 
-def stories(state_dir: Path, book: Ledger, since: float | None = None) -> list[Story]:
-    """The latest incidents, oldest first."""
-    known = [each for each in book.in_order() if since is None or (each.ended or each.began) >= since]
+def stories(state_dir: Path, book: Ledger) -> list[Story]:
+    """The latest incidents that were not over by `book.since`, oldest first."""
+    known = [each for each in book.in_order() if _not_over(each, book.since)]
     return [story(state_dir, book, each) for each in known[-MOST_CASES:]]
 
 
-def _newest(state_dir: Path) -> Ticks:
+def _not_over(known: Known, since: float | None) -> bool:
+    """An open one is not over at any time; of one whose end is not on record, it is known up to when it was not."""
+    return since is None or known.state == "open" or (known.ended or known.until or known.began) >= since
+
+
+def _newest(state_dir: Path) -> float | None:
     try:
-        return Ticks(None, None, readings.newest(state_dir))
+        return readings.newest(state_dir)
     except OSError:  # told as damage where the rows themselves are read
-        return Ticks(None)
+        return None
 
 
-def _coverage(book: Ledger, ticks: Ticks) -> Coverage:
-    times = [time for time in (book.first, book.last, ticks.first, ticks.last) if time is not None]
+def _coverage(book: Ledger, runs: Sequence[Run], ticks: Ticks, newest: float | None) -> Coverage:
     return Coverage(
-        first=min(times, default=None),
-        last=max(times, default=None),
+        first=min((time for time in (book.first, ticks.first) if time is not None), default=None),
+        last=max((time for time in (book.last, newest) if time is not None), default=None),
         records=book.records,
-        boots=len({run.boot_id for run in book.runs}),
-        runs=len(book.runs),
+        boots=len({run.boot_id for run in runs}),
+        runs=len(runs),
         ends_cleanly=book.runs[-1].stopped is not None if book.runs else None,
         ticks=ticks.count,
         kernel_counts=book.kernel_counts,
+        since=book.since,
     )
 
 
-def _quiet(state_dir: Path, book: Ledger, since: float | None) -> Story:
+def _quiet(state_dir: Path, book: Ledger) -> Story:
     damage = list(book.damage)
     ticks = Ticks()
     try:
-        ticks = readings.count_ticks(state_dir, since)
+        ticks = readings.count_ticks(state_dir, book.since)
     except OSError as error:
         damage.append(Damage(str(error.filename or state_dir), 0, error.strerror or str(error)))
-    begin = since if since is not None else (book.first or 0.0)
-    end = book.last or begin
-    runs = [run for run in book.runs if run.last >= begin]
-    at_first = unseen.of_lacks(unseen.Lack(column, reason, began, None) for column, (reason, began) in book.lacks.items())
-    gaps = [Unseen(f"records of {source}", f"{lost} were not kept") for source, lost in book.gaps.items()]
-    lacking = (*unseen.of_runs(runs, begin, end), *gaps, *at_first, *unseen.of_remarks(runs[-1:]))
-    return Story(str(state_dir), _coverage(book, ticks), None, lacking, tuple(damage), tuple(each.id for each in book.in_order()))
+    everyone = _lived(state_dir, book.runs)
+    begin = book.since if book.since is not None else float("-inf")
+    runs = [run for run in everyone if run.until is None or run.until >= begin]
+    cover = _coverage(book, runs, ticks, _newest(state_dir))
+    lacking = _blindness(book, everyone, runs, begin, cover)
+    others = tuple(each.id for each in book.in_order())
+    left_out = book.notes_written - len(book.notes)
+    return Story(str(state_dir), cover, None, lacking, tuple(damage), others, tuple(book.notes), left_out)
+
+
+def _blindness(book: Ledger, everyone: list[Run], runs: list[Run], begin: float, cover: Coverage) -> tuple[Unseen, ...]:
+    """Of all runs since `begin`: what weighs most first, what has passed last."""
+    if cover.nothing_since is not None:
+        return (Unseen("everything", "nothing is on record after that time", cover.nothing_since),)
+    end = cover.last if cover.last is not None else begin
+    now = unseen.of_lacks(Lack(column, reason, began, None) for column, (reason, began) in book.lacks.items())
+    return (
+        *unseen.of_runs(everyone, begin, end),
+        *unseen.of_lost(runs, begin),
+        *now,
+        *unseen.of_remarks(runs),
+        *unseen.of_lacks(book.past_lacks),
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- one incident
@@ -174,10 +200,14 @@ def _end(known: Known, book: Ledger) -> float:
 
 
 def _runs_in(state_dir: Path, book: Ledger, known: Known) -> list[Run]:
-    """The runs that overlap the window and the one before; a run that ended without a word also lived until its last sample."""
+    """The runs that overlap the window and the one before."""
     begin, end = known.began - LEAD_SECONDS, _end(known, book)
     first = next((index for index, run in enumerate(book.runs) if (run.stopped or run.last) >= begin), len(book.runs) - 1)
-    runs = [run for run in book.runs[max(0, first - 1) :] if run.began <= end]
+    return _lived(state_dir, [run for run in book.runs[max(0, first - 1) :] if run.began <= end])
+
+
+def _lived(state_dir: Path, runs: list[Run]) -> list[Run]:
+    """A run that ended without a word also lived until its last sample."""
     unclean = [(run, after) for run, after in pairwise(runs) if run.stopped is None][-MOST_UNCLEAN:]
     try:
         sampled = readings.last_times(state_dir, [after.began for _, after in unclean])
@@ -215,7 +245,7 @@ def _unseen(case: Case, known: Known, runs: list[Run], lacks: LackLog, book: Led
         found.append(Unseen("readings already missing when it began", "too many incidents since; name this one to see them"))
     found += unseen.of_lacks(lacks.lacks())
     during = [run for run in runs if run.began <= end and (run.stopped or run.last) >= begin]
-    return (*found, *unseen.of_remarks(during or runs[-1:]))
+    return (*found, *unseen.of_remarks(during or runs[-1:], all_along=True))
 
 
 def exit_code(told: Story) -> int:

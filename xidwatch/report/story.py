@@ -141,6 +141,14 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What a person wrote into the journal."""
+
+    wall: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCount:
     """So many kernel events of one kind; `xid` for Xid lines."""
 
@@ -152,7 +160,10 @@ class KernelCount:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the records are made of. `ticks` only where they were counted; `ends_cleanly` None: no run is on record."""
+    """What the records are made of, from `since` on where that is given; but `last` is the last of all.
+
+    `ticks` only where they were counted; `ends_cleanly` None: no run is on record.
+    """
 
     first: float | None
     last: float | None
@@ -162,11 +173,20 @@ class Coverage:
     ends_cleanly: bool | None
     ticks: int | None = None
     kernel_counts: tuple[KernelCount, ...] = ()
+    since: float | None = None
+
+    @property
+    def nothing_since(self) -> float | None:
+        """That time, where nothing at all is on record from it on, though something is before."""
+        return self.since if not self.records and not self.ticks and self.last is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that one report tells; `case` None when no incident is on record. `others`: ids of further incidents, oldest first."""
+    """All that one report tells; `case` None when no incident is on record. `others`: ids of further incidents, oldest first.
+
+    `notes`: only without a case, whose timeline has them; the latest, oldest first.
+    """
 
     state_dir: str
     coverage: Coverage
@@ -174,3 +194,5 @@ class Story:
     unseen: tuple[Unseen, ...]
     damage: tuple[Damage, ...]
     others: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+    notes_left_out: int = 0

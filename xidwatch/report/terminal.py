@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TextIO
 
-from xidwatch.report.lines import Line
+from xidwatch.report.lines import NARROWEST, WIDEST, WIDTH, Line
 
 LOOK = {"": "", "heading": "bold", "bad": "bold red", "warn": "yellow", "dim": "dim"}
+
+
+def width(columns: str) -> int:
+    """As the variable COLUMNS asks for, within reason; the usual width where it says nothing."""
+    asked = int(columns[:9]) if columns.isdecimal() else 0
+    return min(max(asked, NARROWEST), WIDEST) if asked else WIDTH
 
 
 def show(lines: Iterable[Line], out: TextIO, *, colour: bool) -> None:

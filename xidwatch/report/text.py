@@ -1,4 +1,4 @@
-"""The report for somebody at two in the morning: the most important first, at most 100 columns, all times UTC.
+"""The report for somebody at two in the morning: the most important first, no wider than asked for, all times UTC.
 
 Law: words for a `Story`, pure. A sampled edge is said as the interval it lies in; what was not seen is said as such.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from xidwatch.core.model import PCI_KINDS, Status, Subject
 from xidwatch.records.dumps import Part
 from xidwatch.report import words
-from xidwatch.report.lines import WIDTH, Line, Style, heading, paragraph
+from xidwatch.report.lines import WIDTH, Line, Style, heading, paragraph, wrapped
 from xidwatch.report.story import Case, Coverage, Dump, Observation, Story, Unseen
 from xidwatch.report.text_readings import readings
 from xidwatch.report.text_timeline import timeline
@@ -37,17 +37,22 @@ EXPLAINED = {
 }
 
 
-def report(told: Story) -> list[Line]:
-    """All of it."""
-    if told.case is None:
-        return [*_nothing(told), *_unseen(told, told.coverage.last), *_others(told)]
-    case = told.case
+def report(told: Story, width: int = WIDTH) -> list[Line]:
+    """All of it, in lines of at most so many columns; only a path may be longer."""
+    return wrapped(_quiet(told) if told.case is None else _incident(told, told.case, width), width)
+
+
+def _quiet(told: Story) -> list[Line]:
+    return [*_nothing(told), *_notes(told), *_unseen(told, told.coverage.last), *_others(told)]
+
+
+def _incident(told: Story, case: Case, width: int) -> list[Line]:
     return [
         *_head(told, case),
         *heading("WHAT HAPPENED"),
         *_what_happened(told, case),
         *timeline(case),
-        *readings(case),
+        *readings(case, width),
         *_unseen(told, case.began),
         *_evidence(case.dumps),
         *_others(told),
@@ -62,7 +67,7 @@ def _head(told: Story, case: Case) -> list[Line]:
     upto = f" up to {words.stamp(told.coverage.last)}" if told.coverage.last is not None else ""
     return [
         Line(f"incident {words.clean(case.id)}: {case.state}, {case.severity}{drill}", STATE_STYLE[case.state] or "heading"),
-        *paragraph(f"all times UTC; records in {words.clean(told.state_dir)}{upto}", "dim", indent="", hanging=""),
+        Line(f"all times UTC; records in {words.clean(told.state_dir)}{upto}", "dim", hanging="", whole=True),
     ]
 
 
@@ -163,10 +168,13 @@ def _nothing(told: Story) -> list[Line]:
     cover = told.coverage
     lines = [
         Line("no incident in that time" if told.others else "no incident on record", "heading"),
-        *paragraph(f"all times UTC; records in {words.clean(told.state_dir)}", "dim", indent="", hanging=""),
+        Line(f"all times UTC; records in {words.clean(told.state_dir)}", "dim", hanging="", whole=True),
         *heading("WHAT THE RECORDS COVER"),
     ]
-    if cover.first is not None and cover.last is not None:
+    if cover.nothing_since is not None and cover.last is not None:
+        since = words.stamp(cover.nothing_since)
+        lines += paragraph(f"Nothing is on record after {since}; the last record is of {words.stamp(cover.last)}.", "warn")
+    elif cover.first is not None and cover.last is not None:
         lines += paragraph(_covered(cover, cover.first, cover.last))
     else:
         lines += paragraph("Nothing: not one record could be read.", "warn")
@@ -190,6 +198,17 @@ def _covered(cover: Coverage, first: float, last: float) -> str:
 
 def _kernel_kind(kind: str, xid: int | None) -> str:
     return f"Xid {xid}" if kind == "xid" and xid is not None else words.clean(kind)
+
+
+def _notes(told: Story) -> list[Line]:
+    if not told.notes:
+        return []
+    lines = heading("NOTES")
+    if told.notes_left_out:
+        lines.append(Line(f"  ... {told.notes_left_out} older, see the journal", "dim"))
+    for note in told.notes:
+        lines += paragraph(f"{words.stamp(note.wall)}  {words.clean(note.text)}", hanging=" " * 23)
+    return lines
 
 
 # --------------------------------------------------------------------------------------------------------- not seen
@@ -225,7 +244,8 @@ def _lack(lack: Unseen, near: float) -> str:
 def _evidence(dumps: tuple[Dump, ...]) -> list[Line]:
     lines = heading("EVIDENCE")
     for dump in dumps:
-        lines += paragraph(f"{words.clean(dump.folder)}/" + (f": {words.clean(dump.trouble)}" if dump.trouble else ""))
+        trouble = f": {words.clean(dump.trouble)}" if dump.trouble else ""
+        lines.append(Line(f"  {words.clean(dump.folder)}/{trouble}", hanging=" " * 4, whole=True))
         if dump.state in INCOMPLETE:
             lines += paragraph(INCOMPLETE[dump.state], "warn")
         lines += [_part(part) for part in dump.parts]
@@ -237,7 +257,7 @@ def _evidence(dumps: tuple[Dump, ...]) -> list[Line]:
 def _part(part: Part) -> Line:
     size = f"{part.bytes:,} bytes".replace(",", " ")
     text = f"    {words.clean(part.name):28} {part.status:8} {size:>18}  {words.clean(part.note)}"
-    return Line(text[:WIDTH].rstrip(), "" if part.status == "ok" else "warn")
+    return Line(text.rstrip(), "" if part.status == "ok" else "warn", hanging=" " * 8, most=2)
 
 
 def _others(told: Story) -> list[Line]:

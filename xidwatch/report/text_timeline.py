@@ -13,6 +13,7 @@ from xidwatch.core.model import Severity, Status, Subject
 from xidwatch.report import words
 from xidwatch.report.lines import Line, Style, heading, paragraph
 from xidwatch.report.story import Case, Event
+from xidwatch.report.timeline import QUOTED
 
 MOST_BEFORE = 15  # rows before the first bad one
 MOST_HEAD = 45
@@ -127,7 +128,7 @@ def _entries(events: Iterable[Event]) -> Iterator[Entry]:
             if event is together[0] or _singly(event, together):
                 alone = _singly(event, together)
                 subjects = (event.subject,) if alone else tuple(each.subject for each in together if each.subject and not each.first_bad)
-                yield Entry(event, subjects, echoes=(event.wall, event.text.removeprefix("kernel: ")) in kernel_texts)
+                yield Entry(event, subjects, echoes=(event.wall, event.text.removeprefix(QUOTED)) in kernel_texts)
         else:
             yield Entry(event, (), outcomes.get((event.boot_id, event.id)) if event.source == "action" else None)
 

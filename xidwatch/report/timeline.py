@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import groupby
 
 from xidwatch.core.model import Severity, Status
 from xidwatch.records.journal import Entry
@@ -19,6 +20,7 @@ from xidwatch.report.story import Event
 MOST_BEFORE = 500  # entries kept: the last ones before it began,
 MOST_HEAD = 4000  # the first ones since,
 MOST_TAIL = 500  # and the latest
+QUOTED = "kernel: "  # so begins the reason of an edge that a kernel line brought
 PRECURSOR_SECONDS = 10.0  # as long as edges share a dump, they belong together
 
 Order = tuple[int, int]  # boot, microseconds in it
@@ -177,7 +179,10 @@ class Timeline:
     def finish(self) -> tuple[tuple[Event, ...], int]:
         """In order, and how many were left out."""
         kept = [*self._before, *self._head, *self._tail]
-        return tuple(found for _, found in sorted(kept, key=lambda pair: pair[0])), self._taken - len(kept)
+        kept.sort(key=lambda pair: pair[0])
+        instants = groupby(kept, key=lambda pair: (pair[0], pair[1].wall))
+        events = [found for _, together in instants for found in causes_first([found for _, found in together])]
+        return tuple(events), self._taken - len(kept)
 
     def _mark_repeat(self, found: Event) -> Event:
         """Repeats are recorded at the next tick, under the number of the record that was written when it first came."""
@@ -189,6 +194,35 @@ class Timeline:
             return replace(found, text=f"{again} since: {found.text}")
         self._seen_seq.add(key)
         return found
+
+
+def causes_first(instant: list[Event]) -> list[Event]:
+    """Entries of one instant, each kernel record above what followed from it; else they keep their order.
+
+    In the journal a kernel line's edges come before its record, so that a record on disk means that it was dealt with.
+    """
+    waiting = [found for found in instant if found.source == "kernel"]
+    ordered: list[Event] = []
+    for found in instant:
+        cause = _cause(found, waiting, first=not ordered)
+        if cause is not None:
+            waiting.remove(cause)
+            ordered.append(cause)
+        if found.source != "kernel":
+            ordered.append(found)
+    return ordered
+
+
+def _cause(found: Event, waiting: list[Event], *, first: bool) -> Event | None:
+    """The kernel record to be shown now: that of a line which an edge quotes, and in any case one above all else."""
+    if found.source == "kernel":
+        return found if found in waiting else None
+    if found.text.startswith(QUOTED):
+        text = found.text.removeprefix(QUOTED)
+        quoted = next((each for each in waiting if each.text == text), None)
+        if quoted is not None:
+            return quoted
+    return waiting[0] if waiting and first else None
 
 
 def mark_first_bad(events: tuple[Event, ...], incident: str, horizon: float) -> tuple[Event, ...]:

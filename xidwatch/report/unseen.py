@@ -7,28 +7,21 @@ Law: pure. Silence is never taken for health: each lack is told with its reason 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from xidwatch.core.model import Subject
 from xidwatch.records.journal import Entry
 from xidwatch.report import facts, words
-from xidwatch.report.ledger import Lacks, Run, update_lacks
+from xidwatch.report.lacks import Lack, Lacks, update_lacks
+from xidwatch.report.ledger import Run
 from xidwatch.report.story import Dump, Event, Unseen
 
 MOST_NAMES = 6  # quantities spelt out before "and n more"
 FAMILY = 3  # so many quantities of one first word are written `power_*`
-
-
-@dataclass(frozen=True, slots=True)
-class Lack:
-    """One column that was missing. `began` None: before the time that is told about."""
-
-    column: str
-    reason: str
-    began: float | None
-    ended: float | None
+MOST_SPANS = 3  # of one remark that is made in some runs and not in others; more are one span with a count
+MOST_UNWATCHED = 12  # times in which nobody watched are told one by one
 
 
 class LackLog:
@@ -63,19 +56,19 @@ class LackLog:
 
 def of_lacks(lacks: Iterable[Lack]) -> list[Unseen]:
     """Columns that went and came together are told together."""
-    together: dict[tuple[str, float | None, float | None], dict[Subject, list[str]]] = {}
+    together: dict[tuple[str, float | None, float | None, int], dict[Subject, list[str]]] = {}
     for lack in lacks:
         name, _, quantity = lack.column.rpartition(":")
         subject = facts.subject(name)
         if subject is not None:
-            together.setdefault((lack.reason, lack.began, lack.ended), {}).setdefault(subject, []).append(quantity)
+            together.setdefault((lack.reason, lack.began, lack.ended, lack.times), {}).setdefault(subject, []).append(quantity)
     found: list[Unseen] = []
-    for (reason, began, ended), by_subject in together.items():
+    for (reason, began, ended, times), by_subject in together.items():
         alike: dict[tuple[str, tuple[str, ...]], list[Subject]] = {}
         for subject, quantities in by_subject.items():
             alike.setdefault((subject.kind, tuple(sorted(quantities))), []).append(subject)
         for (_, alike_names), subjects in alike.items():
-            found.append(Unseen(f"{words.subjects(subjects)}: {names(alike_names)}", reason, began, ended))
+            found.append(Unseen(f"{words.subjects(subjects)}: {names(alike_names)}", reason, began, ended, times))
     return merged(found)
 
 
@@ -105,8 +98,8 @@ def merged(found: Iterable[Unseen]) -> list[Unseen]:
     return list(by_words.values())
 
 
-def of_runs(runs: list[Run], begin: float, end: float) -> list[Unseen]:
-    """Times in which nobody watched."""
+def of_runs(runs: Sequence[Run], begin: float, end: float) -> list[Unseen]:
+    """Times in which nobody watched; the earlier ones of very many are told together."""
     found: list[Unseen] = []
     for before, after in pairwise(runs):
         left = before.stopped if before.stopped is not None else before.last
@@ -116,17 +109,64 @@ def of_runs(runs: list[Run], begin: float, end: float) -> list[Unseen]:
         if after.boot_id != before.boot_id:
             why += ", the host was restarted in between"
         found.append(Unseen("everything", why, left, after.began))
-    return found
+    return [*merged(found[:-MOST_UNWATCHED]), *found[-MOST_UNWATCHED:]]
 
 
-def of_remarks(runs: Iterable[Run]) -> list[Unseen]:
-    """What the program itself said it cannot see. A remark begins with the source it is about, or is about the run as a whole."""
+def of_remarks(runs: Sequence[Run], *, all_along: bool = False) -> list[Unseen]:
+    """What the program itself said it cannot see, and probes that were switched off.
+
+    The same in runs that follow each other is told once, from the first time to the last run's end. With `all_along`,
+    what holds for every one of `runs` has no time.
+    """
+    spans: dict[str, list[_Span]] = {}
+    for index, run in enumerate(runs):
+        for text, began in _remarks(run).items():
+            known = spans.setdefault(text, [])
+            if known and known[-1].last == index - 1:
+                known[-1] = replace(known[-1], ended=run.until, last=index)
+            else:
+                known.append(_Span(began, run.until, index, index))
     found: list[Unseen] = []
-    for text in dict.fromkeys(text for run in runs for text in run.remarks if text):
-        source, colon, rest = text.partition(": ")
-        named = bool(colon) and " " not in source
-        found.append(Unseen(source if named else "this run", rest if named else text))
+    for text, several in spans.items():
+        if all_along and several[0].first == 0 and several[0].last == len(runs) - 1:
+            found.append(Unseen(*_about(text, len(runs))))
+        else:
+            each = [Unseen(*_about(text, span.last - span.first + 1), span.began, span.ended) for span in several]
+            found += merged(each) if len(each) > MOST_SPANS else each
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """From one run to another, by their places in the list."""
+
+    began: float
+    ended: float | None
+    first: int
+    last: int
+
+
+def _remarks(run: Run) -> dict[str, float]:
+    off = {f"{name}: switched off in the settings (probes.{name}.enabled = false)": run.began for name in run.switched_off}
+    return off | {text: wall for text, wall in run.remarks.items() if text}
+
+
+def _about(text: str, runs: int) -> tuple[str, str]:
+    """A remark begins with the source it is about, or is about the run as a whole."""
+    source, colon, rest = text.partition(": ")
+    if colon and " " not in source:
+        return source, rest
+    return "the run" if runs == 1 else "the runs", text
+
+
+def of_lost(runs: Iterable[Run], begin: float) -> list[Unseen]:
+    """Records that each run lost."""
+    return [
+        Unseen(f"records of {source}", f"{lost.number} were not kept", lost.first, lost.last)
+        for run in runs
+        for source, lost in run.lost.items()
+        if lost.last >= begin
+    ]
 
 
 def of_gaps(events: Iterable[Event]) -> list[Unseen]:

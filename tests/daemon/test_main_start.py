@@ -1,0 +1,40 @@
+"""Starting, and being told to stop before that is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.harness import Rig
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    """A stage of its own."""
+    with Rig(tmp_path) as stage:
+        yield stage
+
+
+@pytest.mark.parametrize("sign", ["lock", "children.json"])
+def test_a_stop_in_the_middle_of_the_start_leaves_nobody_behind(rig: Rig, sign: str) -> None:
+    """TERM before the first tick, at two moments of the start: no worker is born after it, no socket stays."""
+    running = rig.start(rig.pci(), rig.host(), rig.nvml())
+    running.until("the start has come so far", lambda: (rig.run_dir / sign).exists() or None)
+    running.terminate()
+    assert rig.processes() == []
+    assert not (rig.run_dir / "control.sock").exists()
+
+
+def test_after_such_a_stop_the_next_run_is_like_any_other(rig: Rig) -> None:
+    """Nothing has to be tidied up by hand."""
+    running = rig.start(rig.pci(), rig.host(), rig.nvml())
+    running.until("the start has come so far", lambda: (rig.run_dir / "lock").exists() or None)
+    running.terminate()
+    again = rig.start(rig.pci(), rig.host(), rig.nvml())
+    again.ticks_more(2)
+    assert again.terminate()[0] == 0
+    assert len({row.tick for row in rig.rows()}) >= 2

@@ -1,0 +1,34 @@
+"""What a device looks like while nothing is wrong: `expected` in the rules.
+
+Law: pure. Takes the readings of one moment and what was learnt before, gives what is to be learnt now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xidwatch.core.model import PCI_KINDS, Missing, Readings, Value
+
+LEARNT = ("command", "secondary_bus", "subordinate_bus", "link_width", "driver")
+
+
+def news(readings: Readings, expected: Readings) -> Readings:
+    """Subjects seen whole for the first time, or with another driver; empty when there is nothing to learn."""
+    return {
+        subject: {name: values[name] for name in LEARNT if name in values and not isinstance(values[name], Missing)}
+        for subject, values in readings.items()
+        if subject.kind in PCI_KINDS and _tells_all(values) and _is_new(expected.get(subject), values)
+    }
+
+
+def _tells_all(values: Mapping[str, Value]) -> bool:
+    """Half a reading would be believed for as long as the device keeps its driver."""
+    word = values.get("config_dword0", Missing.NOT_ASKED)
+    lacks = {values[name] for name in LEARNT if isinstance(values.get(name), Missing)}
+    answers = isinstance(word, int) and word & 0xFFFF not in (0xFFFF, 0x0001)
+    return answers and "driver" in values and lacks <= {Missing.UNSUPPORTED}
+
+
+def _is_new(expected: Mapping[str, Value] | None, values: Mapping[str, Value]) -> bool:
+    """Never seen before, or bound to another driver, which sets the registers as it likes."""
+    return expected is None or expected.get("driver") != values["driver"]

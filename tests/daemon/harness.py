@@ -34,6 +34,7 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
+from tests.fakes.nvml_library import NvmlLibrary
 from tests.fakes.sysfs import two_switch_host
 from xidwatch.records import Damage, journal, samples
 from xidwatch.records.journal import Entry
@@ -364,6 +365,7 @@ class Rig:
         self.kernel = KernelPipe(folder / "kmsg")
         self.tree = two_switch_host(folder / "sys")
         self.steering = folder / "steering.json"
+        self.environment: dict[str, str] = {}  # for whoever is launched from now on, on top of the test's own
         self._mark = f"{MARK}={uuid.uuid4().hex}"
         self._disks: list[LoopDisk] = []
         self._started: list[Running] = []
@@ -390,6 +392,11 @@ class Rig:
         """The nvml probe over the fake library, steered by `steer`."""
         options = {"gpus": 4, "steering": str(self.steering)}
         return self.probe("nvml", "tests.fakes.probes:steered_nvml", options=options, holds_driver=True, **changes)
+
+    def driver(self, library: NvmlLibrary, **changes: object) -> dict[str, object]:
+        """The nvml probe as shipped, through the real binding, over the fake library in C."""
+        self.environment |= library.environment
+        return self.probe("nvml", "xidwatch.probes.nvml:create", holds_driver=True, **changes)
 
     def probe(self, name: str, target: str, **changes: object) -> dict[str, object]:
         """Any probe, as the fields of a ProbeSpec. What says nothing of deadlines gets the longest that fit into the interval."""
@@ -455,7 +462,7 @@ class Rig:
         """`python -m module words...` on this stage."""
         errors = self.folder / f"errors-{len(self._started)}.txt"
         name, _, mark = self._mark.partition("=")
-        environment = {**os.environ, name: mark, "PYTHONPATH": str(ROOT), "RUNTIME_DIRECTORY": str(self.run_dir)}
+        environment = {**os.environ, **self.environment, name: mark, "PYTHONPATH": str(ROOT), "RUNTIME_DIRECTORY": str(self.run_dir)}
         with errors.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *words],

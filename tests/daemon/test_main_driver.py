@@ -1,0 +1,230 @@
+"""The real daemon, the shipped nvml probe and the real binding over a driver that misbehaves: a library in C.
+
+Whatever that does, the other probes' ticks are on time, nobody kills who is in it, and nothing is claimed that it did not say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.harness import Rig, Running, has_ended, lateness, missing_reasons, open_gate, poll_until
+from tests.fakes.nvml_library import NvmlLibrary
+from xidwatch.records.samples import Row
+
+INTERVAL_SECONDS = 0.5
+GPUS = [f"gpu:0000:{bus}:00.0" for bus in ("11", "12", "13", "14")]
+POWER = [f"{gpu}:power_average_watts" for gpu in GPUS]
+WATTS = "250"
+SUCCESS = 'xidwatch_probe_success{probe="nvml"}'
+STUCK_SECONDS = 'xidwatch_probe_stuck_seconds{probe="nvml"}'
+LOST = "NVRM: Xid (PCI:0000:11:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with Rig(tmp_path) as rig:
+        yield rig
+
+
+def start(rig: Rig, library: NvmlLibrary) -> Running:
+    """Beside two healthy probes; over when the driver has answered."""
+    running = rig.start(rig.pci(), rig.host(), rig.driver(library))
+    until_success(running, 1)
+    return running
+
+
+def until_success(running: Running, wanted: int) -> None:
+    running.until(f"nvml success {wanted}", lambda: running.metrics().get(SUCCESS) == wanted)
+
+
+def until_stuck(running: Running) -> None:
+    """Wait for two ticks that went without the driver's answer."""
+    running.until("stuck for a second", lambda: running.metrics()[STUCK_SECONDS] > 1.0)
+
+
+def holder(rig: Rig) -> int:
+    """The one process that holds the driver."""
+    (process,) = rig.processes("nvml")
+    return process.pid
+
+
+def rows_on_time(rig: Rig) -> list[Row]:
+    """All rows: none left out or late, and the healthy probes in each, but for the first, when everybody is still starting."""
+    rows = rig.rows()
+    assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
+    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert {(row.cells["probe:pci:success"], row.cells["probe:host:success"]) for row in rows[1:]} == {("1", "1")}
+    return rows
+
+
+def first_failure(rows: list[Row]) -> Row:
+    """Where the driver failed first after it had answered."""
+    success = [row.cells["probe:nvml:success"] for row in rows]
+    return rows[success.index("0", success.index("1"))]
+
+
+def test_one_lost_gpu_of_four_leaves_three_in_the_row(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """Error 15 for one is a loss of that one: its cells are empty, the others' are not, and the same worker serves on."""
+    running = start(rig, nvml_library)
+    before = holder(rig)
+    nvml_library.gpu(1, every="error 15")
+    running.until_condition("GpuLost", GPUS[1], "TRUE")
+    running.ticks_more(2)
+    assert [running.condition("GpuLost", gpu) for gpu in GPUS] == ["FALSE", "TRUE", "FALSE", "FALSE"]
+    assert holder(rig) == before
+    assert running.terminate()[0] == 0
+    last = rows_on_time(rig)[-1]
+    assert [last.cells[column] for column in POWER] == [WATTS, "", WATTS, WATTS]
+    assert last.cells[f"{GPUS[1]}:nvml_status"] == "15"
+    assert missing_reasons(rig.journal(), POWER[1])[-1] == "DEVICE_LOST"
+
+
+def test_a_call_that_never_returns_is_late_and_is_never_killed(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """The worker stays in its call, alone; it outlives its daemon, and the successor starts no other beside it."""
+    running = start(rig, nvml_library)
+    stuck = holder(rig)
+    nvml_library.gpu(2, nvmlDeviceGetUtilizationRates="pause")
+    until_stuck(running)
+    in_the_call = nvml_library.total()
+    running.ticks_more(2)
+    assert running.find("nvml: still waiting for the answer to an earlier request")
+    assert (holder(rig), nvml_library.total()) == (stuck, in_the_call)
+    assert running.terminate()[0] == 0
+    rows_on_time(rig)
+
+    successor = rig.start(rig.pci(), rig.host(), rig.driver(nvml_library), state_dir=rig.folder / "successor")
+    successor.line(f"nvml: process {stuck} of this probe still holds the driver")
+    successor.ticks_more(8)  # 4 s: who is ever killed would be by then
+    assert (holder(rig), nvml_library.total()) == (stuck, in_the_call)
+    assert successor.terminate()[0] == 0
+
+
+def test_what_was_read_before_the_call_that_never_returns_is_in_the_row(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """Two GPUs have answered when the third takes the worker away: they are measured, the rest timed out."""
+    running = start(rig, nvml_library)
+    nvml_library.gpu(2, nvmlDeviceGetHandleByPciBusId_v2="pause")
+    until_stuck(running)
+    assert running.terminate()[0] == 0
+    first = first_failure(rows_on_time(rig))
+    assert [first.cells[column] for column in POWER] == [WATTS, WATTS, "", ""]
+    assert [missing_reasons(rig.journal(), column)[0] for column in POWER[2:]] == ["TIMED_OUT", "TIMED_OUT"]
+
+
+@pytest.mark.root
+def test_a_driver_in_uninterruptible_sleep_is_waited_for(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """Nothing can end it and nobody tries; when the call returns, the same process serves on."""
+    disk = rig.loop_disk()
+    running = start(rig, nvml_library)
+    before = holder(rig)
+    disk.freeze()
+    nvml_library.gpu(3, nvmlDeviceGetPowerUsage=f"create {disk.path / 'new'}")
+    until_stuck(running)
+    assert [(process.pid, process.state) for process in rig.processes("nvml")] == [(before, "D")]
+
+    nvml_library.gpu(3, nvmlDeviceGetPowerUsage=None)
+    disk.thaw()
+    until_success(running, 1)
+    assert (holder(rig), running.metrics()[STUCK_SECONDS]) == (before, 0)
+    running.ticks_more(1)
+    assert running.terminate()[0] == 0
+    assert [rows_on_time(rig)[-1].cells[column] for column in POWER] == [WATTS] * 4
+
+
+def test_a_library_that_aborts_takes_its_worker_only(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """The tick keeps what came before the crash; at the next one a new worker asks again."""
+    running = start(rig, nvml_library)
+    before = holder(rig)
+    nvml_library.gpu(1, nvmlDeviceGetHandleByPciBusId_v2="abort")
+    assert has_ended(before, 5.0)
+    running.line("nvml: the worker process ended")
+    nvml_library.gpu(1, nvmlDeviceGetHandleByPciBusId_v2=None)
+    until_success(running, 1)
+    assert holder(rig) != before
+    assert running.metrics()[STUCK_SECONDS] == 0
+    running.ticks_more(1)
+    assert running.terminate()[0] == 0
+    rows = rows_on_time(rig)
+    assert [first_failure(rows).cells[column] for column in POWER] == [WATTS, "", "", ""]
+    assert [rows[-1].cells[column] for column in POWER] == [WATTS] * 4
+
+
+def test_a_half_upgraded_driver_is_said_and_served_when_it_matches(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """While library and module differ every tick tries to open the driver, and no more than that; once they match, it answers."""
+    nvml_library.driver(library_version="590.48.01")
+    running = rig.start(rig.pci(), rig.host(), rig.driver(nvml_library))
+    running.line("nvml: driver library and kernel module differ in version")
+    running.ticks_more(3)
+    assert nvml_library.count("nvmlInitWithFlags") >= 3
+    assert nvml_library.count("nvmlDeviceGetCount_v2") == 0
+    nvml_library.driver(driver_version="590.48.01")  # the module has been reloaded
+    until_success(running, 1)
+    assert len(rig.processes("nvml")) == 1
+    running.ticks_more(1)
+    assert running.terminate()[0] == 0
+    assert [rows_on_time(rig)[-1].cells[column] for column in POWER] == [WATTS] * 4
+
+
+def test_an_upgrade_under_the_running_daemon_needs_no_restart_by_hand(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """New files change nothing for who has the old ones loaded; with the new module the old worker gives way to one that fits."""
+    running = start(rig, nvml_library)
+    before = holder(rig)
+    nvml_library.driver(library_version="590.48.01")
+    running.ticks_more(2)
+    assert (holder(rig), running.metrics()[SUCCESS]) == (before, 1)
+    nvml_library.driver(every="error 9")
+    running.line("nvml: the nvidia kernel module is not loaded")
+    assert holder(rig) == before
+    nvml_library.driver(every=None, driver_version="590.48.01")
+    running.line("nvml: driver library and kernel module differ in version")
+    until_success(running, 1)
+    assert holder(rig) != before
+    running.ticks_more(1)
+    assert running.terminate()[0] == 0
+    assert [rows_on_time(rig)[-1].cells[column] for column in POWER] == [WATTS] * 4
+
+
+def test_a_slow_start_of_the_driver_is_waited_for_and_holds_up_nobody(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """Without persistence the first call initialises every GPU: rows go out without them, and the worker is not called stuck."""
+    gate = rig.folder / "gate"
+    os.mkfifo(gate)
+    nvml_library.driver(nvmlInitWithFlags=f"read {gate}")
+    running = rig.start(rig.pci(), rig.host(), rig.driver(nvml_library, first_deadline_seconds=120.0))
+    running.tick(4)
+    assert running.metrics()[STUCK_SECONDS] == 0
+    first = holder(rig)
+    nvml_library.driver(nvmlInitWithFlags=None)
+    open_gate(gate)
+    until_success(running, 1)
+    assert (holder(rig), nvml_library.count("nvmlInitWithFlags")) == (first, 1)
+    running.ticks_more(1)
+    assert running.terminate()[0] == 0
+    rows = rows_on_time(rig)
+    assert not [column for column in POWER if rows[0].cells.get(column)]
+    assert [rows[-1].cells[column] for column in POWER] == [WATTS] * 4
+
+
+def test_after_a_fatal_xid_the_driver_is_called_no_more(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """The worker shuts the session down and leaves; from then on the library's own counter stands still."""
+    running = start(rig, nvml_library)
+    before = holder(rig)
+    rig.tree.die("0000:0f:00.0")
+    nvml_library.every_gpu(every="error 15")
+    rig.kernel.says(LOST)
+    running.line("RELEASE_DRIVER .* ok")
+    assert has_ended(before, 5.0)
+    poll_until("nobody holds the driver", lambda: not rig.processes("nvml"))
+    stood_at = nvml_library.calls()
+    running.ticks_more(6)  # 3 s: a drain of the buffers would have come
+    assert nvml_library.calls() == stood_at
+    assert stood_at["nvmlShutdown"][0] == 1
+    assert not rig.processes("nvml")
+    assert running.terminate()[0] == 0
+    assert nvml_library.calls() == stood_at
+    assert [rows_on_time(rig)[-1].cells[column] for column in POWER] == [""] * 4
+    assert missing_reasons(rig.journal(), POWER[0])[-1] == "NOT_ASKED"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xidwatch import config as settings
-from xidwatch.config import Config, ConfigError, as_mapping, check_watchdog, load_config, load_rules, parse_config, rules_dir
+from xidwatch.config import Config, ConfigError, RailConfig, as_mapping, check_watchdog, load_config, load_rules, parse_config, rules_dir
 
 SHIPPED = Path(__file__).parent.parent / "rules"
 
@@ -25,6 +25,14 @@ def problems(table: dict[str, Any]) -> list[str]:
     return []
 
 
+RAIL: dict[str, Any] = {"name": "psu1_12v", "chip": "nct6798@platform/nct6775.656", "input": "in1", "nominal_volts": 12.0}
+
+
+def rail(**changes: Any) -> dict[str, Any]:
+    """A configuration with one rail, changed; None takes a key away."""
+    return {"rails": [{key: value for key, value in {**RAIL, **changes}.items() if value is not None}]}
+
+
 # --- taken
 
 
@@ -35,7 +43,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.Mo
     assert config == Config() == parse_config({})
     assert config.interval_seconds == 30
     assert config.metrics_address == ("127.0.0.1", 20079)
-    assert [config.deadline_seconds(probe) for probe in settings.PROBES] == [5, 4, 2]
+    assert [config.deadline_seconds(probe) for probe in settings.PROBES] == [5, 4, 4, 2]
 
 
 def test_the_default_file_is_read_when_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +65,8 @@ def test_the_example_in_the_docstring_is_taken(tmp_path: Path) -> None:
     config = load_config(path)
     assert config.interval == "30s"
     assert config.probes.nvml.enabled
+    assert config.probes.hwmon.poll == ("corsair-psu",)
+    assert config.rails == (RailConfig("psu1_12v", "nct6798@platform/nct6775.656", "in1", 12.0, 12.0, "5%"),)
 
 
 @pytest.mark.parametrize(
@@ -84,21 +94,35 @@ def test_a_deadline_never_reaches_into_the_next_tick() -> None:
 def test_a_root_is_where_a_tree_is_mounted() -> None:
     """Empty where it always is, and for a probe that reads no tree."""
     config = parse_config({"probes": {"pci": {"root": "/host/sys"}}})
-    assert [config.root(probe) for probe in settings.PROBES] == ["", "/host/sys", ""]
+    assert [config.root(probe) for probe in settings.PROBES] == ["", "/host/sys", "", ""]
 
 
 def test_a_configuration_survives_the_way_between_processes() -> None:
     """As plain values and back."""
-    config = parse_config({"interval": "5s", "evidence_dirs": ["/mnt/usb"], "probes": {"nvml": {"enabled": False}}})
+    config = parse_config({"interval": "5s", "evidence_dirs": ["/mnt/usb"], "rails": [RAIL], "probes": {"nvml": {"enabled": False}}})
     assert parse_config(as_mapping(config)) == config
     assert config.evidence_dirs == ("/mnt/usb",)
 
 
+def test_a_rail_needs_four_words() -> None:
+    """Without a factor the driver is believed to know the rail; without a tolerance it is that of the ATX guide."""
+    (rail,) = parse_config({"rails": [RAIL]}).rails
+    assert rail.factor == 1.0
+    assert rail.tolerance_ratio == pytest.approx(0.05)
+    (negative,) = parse_config({"rails": [{**RAIL, "nominal_volts": -12, "factor": -7.5, "tolerance": "10%"}]}).rails
+    assert (negative.nominal_volts, negative.factor) == (-12, -7.5)
+    assert negative.tolerance_ratio == pytest.approx(0.1)
+
+
 # --- refused
 
+LEFT_ALONE = "asus_wmi_sensors, corsair-cpro, corsair-psu, drivetemp, nvme"
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown key": ({"intervall": "30s"}, "intervall: unknown key (known here: evidence_dirs, interval, kernel_log, metrics, probes)"),
-    "unknown probe": ({"probes": {"gpu": {}}}, "probes.gpu: unknown key (known here: host, nvml, pci)"),
+    "unknown key": (
+        {"intervall": "30s"},
+        "intervall: unknown key (known here: evidence_dirs, interval, kernel_log, metrics, probes, rails)",
+    ),
+    "unknown probe": ({"probes": {"gpu": {}}}, "probes.gpu: unknown key (known here: host, hwmon, nvml, pci)"),
     "no such setting": ({"probes": {"nvml": {"root": "/x"}}}, "probes.nvml.root: unknown key (known here: deadline, enabled)"),
     "number without unit": ({"interval": 30}, 'interval: expected a text in quotes, as in "30s", not 30'),
     "text for a switch": ({"probes": {"pci": {"enabled": "no"}}}, 'probes.pci.enabled: expected true or false, not "no"'),
@@ -122,6 +146,37 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no time to answer": ({"probes": {"pci": {"deadline": "0s"}}}, 'probes.pci.deadline: must be at least "0.05s", not "0s"'),
     "relative path": ({"probes": {"pci": {"root": "sys"}}}, 'probes.pci.root: must be a full path, beginning with "/", not "sys"'),
     "no log": ({"kernel_log": ""}, 'kernel_log: must be a full path, beginning with "/", not ""'),
+    "driver that is read anyway": (
+        {"probes": {"hwmon": {"poll": ["nct6775"]}}},
+        f'probes.hwmon.poll[0]: "nct6775" is no driver that is left alone (those are: {LEFT_ALONE}); all others are read anyway',
+    ),
+    "one table for several": ({"rails": RAIL}, "rails: expected tables, each begun with [[rails]], not a table"),
+    "names for rails": ({"rails": ["psu1"]}, 'rails: expected tables, each begun with [[rails]], not ["psu1"]'),
+    "half a rail": (rail(chip=None), "rails[0].chip: missing"),
+    "unknown key of a rail": (
+        rail(scale=12.0),
+        "rails[0].scale: unknown key (known here: chip, factor, input, name, nominal_volts, tolerance)",
+    ),
+    "text for a number": (rail(factor="12"), 'rails[0].factor: expected a number, as in 12.0, not "12"'),
+    "switch for a number": (rail(nominal_volts=True), "rails[0].nominal_volts: expected a number, as in 12.0, not true"),
+    "no number": (rail(factor=float("nan")), "rails[0].factor: must be a number other than 0, not nan"),
+    "no volts": (rail(nominal_volts=0), "rails[0].nominal_volts: must be a number other than 0, not 0"),
+    "name of a rail": (rail(name="+12V"), 'rails[0].name: must be small letters, digits, "_" and "-", as in "psu1_12v", not "+12V"'),
+    "number of a chip": (
+        rail(chip="hwmon3"),
+        'rails[0].chip: must be a chip as `xidwatch run` names it, as in "nct6798@platform/nct6775.656", not "hwmon3"',
+    ),
+    "fan for a rail": (rail(input="fan1"), 'rails[0].input: must be a voltage input, as in "in1", not "fan1"'),
+    "tolerance without sign": (
+        rail(tolerance="5"),
+        'rails[0].tolerance: must be a share above 0 and below 50 with its sign, as in "5%", not "5"',
+    ),
+    "no tolerance": (
+        rail(tolerance="0%"),
+        'rails[0].tolerance: must be a share above 0 and below 50 with its sign, as in "5%", not "0%"',
+    ),
+    "two of a name": ({"rails": [RAIL, {**RAIL, "input": "in2"}]}, 'rails: two are called "psu1_12v"'),
+    "two names for one": ({"rails": [RAIL, {**RAIL, "name": "b"}]}, "rails: in1 of nct6798@platform/nct6775.656 is named twice"),
     "relative directory": ({"evidence_dirs": ["/a", "b"]}, 'evidence_dirs[1]: must be a full path, beginning with "/", not "b"'),
 }
 
@@ -145,6 +200,12 @@ def test_every_mistake_is_said_at_once() -> None:
     table = {"interval": 30, "metrics": "here", "x": 1, "probes": {"pci": 4, "host": {"deadline": "5"}, "nvml": {"enabled": 1}}}
     places = [said.split(": ")[1] for said in problems(table)]
     assert sorted(places) == ["interval", "metrics", "probes.host.deadline", "probes.nvml.enabled", "probes.pci", "x"]
+    table = {"rails": [{"name": "A", "volts": 1}, {**RAIL, "factor": 0, "tolerance": "x"}, {**RAIL, "input": 3}], "interval": "5"}
+    places = [said.split(": ")[1] for said in problems(table)]
+    assert sorted(places) == [
+        "interval", "rails[0].chip", "rails[0].input", "rails[0].name", "rails[0].nominal_volts", "rails[0].volts",
+        "rails[1].factor", "rails[1].tolerance", "rails[2].input",
+    ]  # fmt: skip
 
 
 JSONISH: st.SearchStrategy[Any] = st.recursive(
@@ -152,7 +213,7 @@ JSONISH: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=8), inner, max_size=2)),
     max_leaves=6,
 )
-KEYS = st.sampled_from(["interval", "metrics", "kernel_log", "evidence_dirs", "probes"])
+KEYS = st.sampled_from(["interval", "metrics", "kernel_log", "evidence_dirs", "rails", "probes"])
 
 
 @given(st.dictionaries(KEYS, JSONISH, max_size=4))

@@ -8,14 +8,28 @@
     enabled = true
     deadline = "5s"
 
+    [probes.hwmon]
+    poll = ["corsair-psu"]                         # chips that are left alone otherwise
+
+    [[rails]]
+    name = "psu1_12v"
+    chip = "nct6798@platform/nct6775.656"
+    input = "in1"
+    factor = 12.0                                  # nominal volts / volts at the pin; 1.0 where the driver knows
+    nominal_volts = 12.0
+    tolerance = "5%"
+
 Without any file the defaults below hold.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import math
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +37,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from xidwatch.core import sensors
 from xidwatch.core.kernel import XidRule, xid_rules
 from xidwatch.core.rules import Rule, RulesError, load, seconds
 
@@ -32,9 +47,15 @@ DEFAULT_RUN = Path("/run/xidwatch")
 SHORTEST_INTERVAL = 0.2  # seconds, as all of these
 SHORTEST_DEADLINE = 0.05
 LONGEST_SHARE = 0.8  # of the interval, for a deadline
-PROBES = ("nvml", "pci", "host")
+PROBES = ("nvml", "pci", "hwmon", "host")
+
+_RAIL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_CHIP = re.compile(r'[^\s@,"]+@[^\s,"]+')
+_VOLTAGE_INPUT = re.compile(r"in[0-9]{1,3}")
+_PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
 
 T = TypeVar("T")
+Checks = Mapping[str, Callable[[Any], object]]  # by key; each raises ValueError
 
 
 class ConfigError(Exception):
@@ -58,12 +79,39 @@ class TreeProbeConfig(ProbeConfig, frozen=True, forbid_unknown_fields=True):
     root: str = ""
 
 
+class HwmonProbeConfig(TreeProbeConfig, frozen=True, forbid_unknown_fields=True):
+    """The sensors. `poll`: drivers whose chips are read although that is known to disturb them."""
+
+    poll: tuple[str, ...] = ()
+
+
 class ProbesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All probes. The root of `pci` is sysfs, that of `host` proc."""
+    """All probes. The root of `pci` and `hwmon` is sysfs, that of `host` proc."""
 
     nvml: ProbeConfig = ProbeConfig(deadline="5s")
     pci: TreeProbeConfig = TreeProbeConfig()
+    hwmon: HwmonProbeConfig = HwmonProbeConfig()
     host: TreeProbeConfig = TreeProbeConfig(deadline="2s")
+
+
+class RailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One supply rail and the sensor input that measures it.
+
+    `factor` makes volts of the rail from volts at the pin. `tolerance`: how far from nominal is still good. The default is
+    that of +12, +5 and +3.3 V in Intel's ATX12V design guide 2.0, table 2 (-12 V: 10 %; +12 V may go to 10 % at peak load).
+    """
+
+    name: str
+    chip: str
+    input: str
+    nominal_volts: float
+    factor: float = 1.0
+    tolerance: str = "5%"
+
+    @property
+    def tolerance_ratio(self) -> float:
+        """0.05 for "5%"."""
+        return percent(self.tolerance)
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,6 +121,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: str = "127.0.0.1:20079"
     kernel_log: str = "/dev/kmsg"
     evidence_dirs: tuple[str, ...] = ()
+    rails: tuple[RailConfig, ...] = ()
     probes: ProbesConfig = ProbesConfig()
 
     @property
@@ -152,6 +201,8 @@ def _fields(struct: type[msgspec.Struct], table: Mapping[str, Any], path: str, p
         wanted = known.get(key)
         if wanted is None:
             problems.append(f"{where}: unknown key (known here: {', '.join(sorted(known))})")
+        elif wanted in _TABLES_OF:
+            cleaned[key] = list(_tables(*_TABLES_OF[wanted], value, where, problems))
         elif wanted not in _EXPECTED and isinstance(value, Mapping):
             cleaned[key] = _fields(wanted, value, f"{where}.", problems)
         else:
@@ -162,8 +213,23 @@ def _fields(struct: type[msgspec.Struct], table: Mapping[str, Any], path: str, p
     return cleaned
 
 
+def _tables(struct: type[msgspec.Struct], checks: Checks, value: object, where: str, problems: list[str]) -> Iterable[dict[str, Any]]:
+    """The tables of a `[[list]]` that have all they need; what they hold is checked here, where their place is still known."""
+    if not isinstance(value, list | tuple) or not all(isinstance(each, Mapping) for each in value):
+        problems.append(f"{where}: expected tables, each begun with [[{where}]], not {_as_toml(value)}")
+        return
+    needed = [field.encode_name for field in msgspec.structs.fields(struct) if field.required]
+    for at, table in enumerate(value):
+        cleaned = _fields(struct, table, f"{where}[{at}].", problems)
+        problems += [f"{where}[{at}].{key}: missing" for key in needed if key not in table]
+        problems += _failed({f"{where}[{at}].{key}": partial(checks[key], given) for key, given in cleaned.items()})
+        if all(key in cleaned for key in needed):
+            yield cleaned
+
+
 _EXPECTED = {
     bool: "true or false",
+    float: "a number, as in 12.0",
     str: 'a text in quotes, as in "30s"',
     tuple[str, ...]: 'a list of texts in quotes, as in ["/mnt/usb/xidwatch"]',
 }
@@ -185,7 +251,7 @@ def _as_toml(value: object) -> str:
 
 
 def _values(config: Config) -> list[str]:
-    checks: dict[str, Callable[[], None]] = {
+    checks: dict[str, Callable[[], object]] = {
         "interval": partial(_at_least, config.interval, SHORTEST_INTERVAL),
         "metrics": partial(_address, config.metrics),
         "kernel_log": partial(_absolute, config.kernel_log),
@@ -194,6 +260,11 @@ def _values(config: Config) -> list[str]:
     for probe in PROBES:
         checks[f"probes.{probe}.deadline"] = partial(_at_least, getattr(config.probes, probe).deadline, SHORTEST_DEADLINE)
         checks[f"probes.{probe}.root"] = partial(_absolute, config.root(probe) or "/")
+    checks |= {f"probes.hwmon.poll[{at}]": partial(_driver, name) for at, name in enumerate(config.probes.hwmon.poll)}
+    return _failed(checks) + _twice(config.rails)
+
+
+def _failed(checks: Mapping[str, Callable[[], object]]) -> list[str]:
     problems = []
     for where, check in checks.items():
         try:
@@ -201,6 +272,49 @@ def _values(config: Config) -> list[str]:
         except ValueError as error:
             problems.append(f"{where}: {error}")
     return problems
+
+
+def _twice(rails: tuple[RailConfig, ...]) -> list[str]:
+    """A name or an input that stands twice."""
+    names = Counter(rail.name for rail in rails)
+    sources = Counter((rail.chip, rail.input) for rail in rails)
+    found = [f'rails: two are called "{name}"' for name, count in names.items() if count > 1]
+    return found + [f"rails: {input_} of {chip} is named twice" for (chip, input_), count in sources.items() if count > 1]
+
+
+def _match(pattern: re.Pattern[str], words: str, text: str) -> None:
+    if not pattern.fullmatch(text):
+        raise ValueError(f'{words}, not "{text}"')
+
+
+def _not_zero(number: float) -> None:
+    if not math.isfinite(number) or number == 0:
+        raise ValueError(f"must be a number other than 0, not {number:g}")
+
+
+def percent(text: str) -> float:
+    """A share with its sign (`5%`, more than 0 and less than 50) as a ratio. Raises ValueError."""
+    match = _PERCENT.fullmatch(text)
+    if not match or not 0 < float(match[1]) < 50:
+        raise ValueError(f'must be a share above 0 and below 50 with its sign, as in "5%", not "{text}"')
+    return float(match[1]) / 100
+
+
+_RAIL_CHECKS: Checks = {
+    "name": partial(_match, _RAIL_NAME, 'must be small letters, digits, "_" and "-", as in "psu1_12v"'),
+    "chip": partial(_match, _CHIP, 'must be a chip as `xidwatch run` names it, as in "nct6798@platform/nct6775.656"'),
+    "input": partial(_match, _VOLTAGE_INPUT, 'must be a voltage input, as in "in1"'),
+    "factor": _not_zero,
+    "nominal_volts": _not_zero,
+    "tolerance": percent,
+}
+_TABLES_OF: dict[object, tuple[type[msgspec.Struct], Checks]] = {tuple[RailConfig, ...]: (RailConfig, _RAIL_CHECKS)}
+
+
+def _driver(name: str) -> None:
+    known = sorted(row.driver for row in sensors.OPT_IN)
+    if name not in known:
+        raise ValueError(f'"{name}" is no driver that is left alone (those are: {", ".join(known)}); all others are read anyway')
 
 
 def _at_least(duration: str, least: float) -> None:

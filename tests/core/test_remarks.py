@@ -7,6 +7,8 @@ from xidwatch.core.model import HOST, Missing, Subject, Value
 from xidwatch.core.ticks import Answer
 
 PORT, GPU = Subject("port", "0000:0f:00.0"), Subject("gpu", "0000:11:00.0")
+RAIL = Subject("rail", "psu1_12v")
+BOARD, SUPPLY = Subject("chip", "nct6798@platform/nct6775.656"), Subject("chip", "corsairpsu@usb1/1-5")
 Inventory = dict[Subject, dict[str, Value]]
 
 
@@ -22,9 +24,15 @@ def test_a_probe_that_failed_as_a_whole_says_why() -> None:
 
 def test_a_healthy_host_needs_no_remark() -> None:
     """Ports, AER and sensors are there."""
-    inventory: Inventory = {HOST: {"hwmon_chips": 3, "functions_elsewhere": 7}, PORT: {"aer": 1}, GPU: {"aer": 0}}
+    inventory: Inventory = {
+        HOST: {"hwmon_chips": 3, "voltage_inputs": 15, "rapl_zones": 2, "functions_elsewhere": 7},
+        PORT: {"aer": 1},
+        GPU: {"aer": 0},
+        RAIL: {"present": 1, "measured_by": f"{BOARD.name}/in1"},
+        BOARD: {"driver": "nct6775"},
+    }
     assert remarks.about_pci(inventory) == {}
-    assert remarks.about_host(inventory) == {}
+    assert remarks.about_hwmon(inventory) == {}
 
 
 def test_a_host_without_devices_says_that_there_is_nothing_to_watch() -> None:
@@ -51,8 +59,50 @@ def test_without_ports_a_lost_parent_cannot_be_told_from_a_lost_device() -> None
 
 def test_without_sensors_it_says_which_driver_is_usually_missing() -> None:
     """Only when it is known that there are none."""
-    assert "nct6775" in remarks.about_host({HOST: {"hwmon_chips": 0}})["hwmon:none"]
-    assert remarks.about_host({HOST: {"hwmon_chips": Missing.TIMED_OUT}}) == remarks.about_host({}) == {}
+    assert "nct6775" in remarks.about_hwmon({HOST: {"hwmon_chips": 0, "voltage_inputs": 0}})["hwmon:none"]
+    assert remarks.about_hwmon({HOST: {"hwmon_chips": Missing.TIMED_OUT}}) == remarks.about_hwmon({}) == {}
+
+
+def test_pins_without_a_name_come_with_how_to_name_one() -> None:
+    """With an input of this very host where one looks like a rail, and with a pattern where none does."""
+    proposal = 'chip = "nct6798@platform/nct6775.656", input = "in1", factor = 11.9'
+    host: dict[str, Value] = {"hwmon_chips": 1, "voltage_inputs": 15, "rail_proposal": proposal}
+    text = remarks.about_hwmon({HOST: host})["hwmon:rails"]
+    assert text.startswith("hwmon: 15 voltage inputs")
+    assert "none is judged" in text
+    assert text.endswith(proposal)
+    for nothing in ("", Missing.TIMED_OUT):
+        text = remarks.about_hwmon({HOST: {**host, "rail_proposal": nothing}})["hwmon:rails"]
+        assert "factor = nominal volts / volts at the pin" in text
+        assert "TIMED_OUT" not in text
+    assert remarks.about_hwmon({HOST: {"hwmon_chips": 1, "voltage_inputs": 0}}) == {}
+
+
+def test_what_is_left_alone_is_said_once_for_each_driver() -> None:
+    """How many chips, why, and what to write to have them read."""
+    disks: Inventory = {Subject("chip", f"drivetemp@{number}"): {"driver": "sd", "left_out": "drivetemp"} for number in range(2)}
+    said = remarks.about_hwmon({HOST: {"hwmon_chips": 3}, SUPPLY: {"driver": "corsair-psu", "left_out": "corsair-psu"}, **disks})
+    assert set(said) == {"hwmon:left-out:corsair-psu", "hwmon:left-out:drivetemp"}
+    assert said["hwmon:left-out:drivetemp"].startswith("hwmon: 2 chips of drivetemp left alone: each reading is a command to the disk")
+    assert said["hwmon:left-out:corsair-psu"].endswith('[probes.hwmon] poll = ["corsair-psu"]')
+
+
+def test_a_rail_that_cannot_be_read_says_why() -> None:
+    """Its chip is not there, with what is; or it is one of those that are left alone."""
+    lost: Inventory = {RAIL: {"present": 0, "measured_by": "nct6799@platform/nct6775.656/in1"}, BOARD: {"driver": "nct6775"}}
+    text = remarks.about_hwmon({HOST: {"hwmon_chips": 1}, **lost})["hwmon:rail:psu1_12v"]
+    assert "there is no nct6799@platform/nct6775.656/in1 (chips here: nct6798@platform/nct6775.656)" in text
+    left: Inventory = {
+        RAIL: {"present": 1, "measured_by": f"{SUPPLY.name}/in1"},
+        SUPPLY: {"driver": "corsair-psu", "left_out": "corsair-psu"},
+    }
+    assert 'poll = ["corsair-psu"]' in remarks.about_hwmon({HOST: {"hwmon_chips": 1}, **left})["hwmon:rail:psu1_12v"]
+
+
+def test_power_that_only_root_may_read_is_said() -> None:
+    """A processor without such a meter is none of it."""
+    assert "root only" in remarks.about_hwmon({HOST: {"rapl_zones": Missing.DENIED}})["hwmon:rapl"]
+    assert remarks.about_hwmon({HOST: {"rapl_zones": 0}}) == {}
 
 
 def test_how_it_was_started_is_remarked_on() -> None:

@@ -65,6 +65,14 @@ def test_an_answer_that_was_none_is_not_a_loss(status: int, words: str) -> None:
     assert ("LOST" in line) is ("LOST" in words)
 
 
+def test_rails_are_shown_while_they_are_few() -> None:
+    """In volts; one that is missing leaves nothing in its place, and a pin that nobody has named is no rail."""
+    rails: Readings = {Subject("rail", f"psu{number}"): {"volts": 12.096, "present": 1} for number in range(6)}
+    assert "no GPUs  psu0 12.10 V  psu1 12.10 V  psu2 12.10 V  psu3 12.10 V  load" in said(rails)
+    lost: Readings = {Subject("rail", "a"): {"volts": Missing.ABSENT}, Subject("chip", "x@y/in1"): {"volts": 12.0, "pin_volts": 1.0}}
+    assert "no GPUs  load" in said(lost)
+
+
 def test_a_kernel_log_that_cannot_be_read_is_no_zero() -> None:
     """Nobody knows how many Xids there were."""
     assert said({KERNEL: {"xid_lines_since_last_tick": Missing.DENIED}}).endswith("kernel log unreadable")

@@ -33,11 +33,12 @@ def message(seq: int, text: str = "NVRM: something", flags: str = "-") -> Kernel
 
 
 def test_cells_are_printed_as_the_row_has_them() -> None:
-    """GPUs first, hexadecimal where that is how people read it, empty for missing, and no inventory facts."""
+    """GPUs first, hexadecimal where that is how people read it, empty for missing, no inventory facts, and what nobody knows last."""
     readings: Readings = {
         KERNEL: {"xid_lines_45s": 0},
         HOST: {"load_1m": 0.25},
-        Subject("rail", "psu1_12v"): {"volts": 12.096},
+        Subject("unheard", "of"): {"load_1m": 1.5},
+        Subject("rail", "psu1_12v"): {"volts": 12.096, "nominal_volts": 12.0},
         PORT: {"config_dword0": 0x1000C010, "command": 0x547, "driver": "pcieport"},
         GPU: {"power_mean_watts": 246.1, "temperature_celsius": Missing.DEVICE_LOST},
     }
@@ -49,9 +50,10 @@ def test_cells_are_printed_as_the_row_has_them() -> None:
         "host:load_1m": "0.25",
         "kernel:xid_lines_45s": "0",
         "rail:psu1_12v:volts": "12.096",
+        "unheard:of:load_1m": "1.5",
     }
     kinds = [column.partition(":")[0] for column in cells(readings)]
-    assert list(dict.fromkeys(kinds)) == ["gpu", "port", "host", "kernel", "rail"]
+    assert list(dict.fromkeys(kinds)) == ["gpu", "port", "rail", "host", "kernel", "unheard"]
 
 
 @given(st.lists(st.dictionaries(TEXT, TEXT, min_size=1, max_size=4), min_size=1, max_size=6))

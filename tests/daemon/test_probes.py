@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 from dataclasses import replace
 
 from xidwatch.config import PROBES, parse_config
 from xidwatch.daemon import probes
 from xidwatch.daemon.probes import FIRST_NVML_SECONDS, deadlines, preload, specs, sysfs_root
+from xidwatch.probes.hwmon import create
 
 
 def test_every_probe_is_there_and_can_be_made() -> None:
@@ -17,11 +19,21 @@ def test_every_probe_is_there_and_can_be_made() -> None:
     assert {spec.name: dict(spec.options) for spec in chosen} == {
         "nvml": {},
         "pci": {"root": "/host/sys"},
+        "hwmon": {"rails": [], "poll": []},
         "host": {"proc_root": "/host/proc"},
     }
     for spec in chosen:
         module, _, create = spec.target.partition(":")
         assert getattr(importlib.import_module(module), create)(spec.options)
+
+
+def test_the_sensors_are_told_of_the_rails_and_of_what_may_be_polled() -> None:
+    """As plain values that survive the way into another process, and that the probe takes without a word."""
+    rail = {"name": "psu1_12v", "chip": "corsairpsu@usb1/1-5", "input": "in1", "nominal_volts": 12.0}
+    config = parse_config({"rails": [rail], "probes": {"hwmon": {"poll": ["corsair-psu"]}}})
+    (options,) = (spec.options for spec in specs(config) if spec.name == "hwmon")
+    assert json.loads(json.dumps(options)) == {"rails": [{**rail, "factor": 1.0, "tolerance_ratio": 0.05}], "poll": ["corsair-psu"]}
+    create(options)
 
 
 def test_only_nvml_holds_the_driver_and_may_take_long_at_first() -> None:
@@ -36,7 +48,7 @@ def test_only_nvml_holds_the_driver_and_may_take_long_at_first() -> None:
 def test_a_probe_that_is_switched_off_is_not_there() -> None:
     """Nor loaded in advance."""
     chosen = specs(parse_config({"probes": {"nvml": {"enabled": False}}}))
-    assert [spec.name for spec in chosen] == ["pci", "host"]
+    assert [spec.name for spec in chosen] == ["pci", "hwmon", "host"]
     assert "xidwatch.probes.nvml" not in preload(chosen)
     assert "xidwatch.probes.pci" in preload(chosen)
 
@@ -50,8 +62,8 @@ def test_what_is_loaded_in_advance_exists() -> None:
 def test_a_new_configuration_changes_the_deadlines_of_running_probes() -> None:
     """Both ways: a longer interval gives back what a short one had cut."""
     chosen = specs(parse_config({"interval": "1s"}))
-    assert deadlines(chosen, parse_config({"interval": "1s"})) == {"nvml": 0.8, "pci": 0.8, "host": 0.8}
-    assert deadlines(chosen, parse_config({"probes": {"pci": {"deadline": "9s"}}})) == {"nvml": 5, "pci": 9, "host": 2}
+    assert deadlines(chosen, parse_config({"interval": "1s"})) == {"nvml": 0.8, "pci": 0.8, "hwmon": 0.8, "host": 0.8}
+    assert deadlines(chosen, parse_config({"probes": {"pci": {"deadline": "9s"}}})) == {"nvml": 5, "pci": 9, "hwmon": 4, "host": 2}
 
 
 def test_a_foreign_probe_keeps_its_own_deadline() -> None:
@@ -66,4 +78,4 @@ def test_a_dump_reads_the_tree_that_the_probe_reads() -> None:
     """The real one where nothing is said."""
     assert sysfs_root(parse_config({})) == "/sys"
     assert sysfs_root(parse_config({"probes": {"pci": {"root": "/host/sys"}}})) == "/host/sys"
-    assert set(probes.ROOT_OPTION) == {"pci", "host"}
+    assert set(probes.ROOT_OPTION) == {"pci", "hwmon", "host"}

@@ -15,6 +15,7 @@ from tests.fakes.clock import FakeClock
 from xidwatch.config import Config, parse_config
 from xidwatch.daemon import reload
 from xidwatch.daemon.loop import Loop
+from xidwatch.daemon.main import waiting_for_restart
 from xidwatch.daemon.reload import SECONDS, Reload
 
 
@@ -128,3 +129,11 @@ def test_a_disk_that_hangs_is_told_and_a_late_answer_is_not_heard(tmp_path: Path
     rig.child.close()
     rig.turns()
     assert rig.reload.is_over
+
+
+def test_what_takes_a_restart_is_named() -> None:
+    """A running probe keeps the rails and the drivers it was started with."""
+    rail = {"name": "psu1_12v", "chip": "nct6798@platform/nct6775.656", "input": "in1", "nominal_volts": 12.0}
+    new = parse_config({"rails": [rail], "probes": {"hwmon": {"poll": ["nvme"], "root": "/host/sys", "deadline": "1s"}}})
+    assert waiting_for_restart(Config(), new) == ["rails", "probes.hwmon.poll", "probes.hwmon.root"]
+    assert waiting_for_restart(new, new) == []

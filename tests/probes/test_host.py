@@ -171,16 +171,6 @@ def test_look_says_nothing(proc: Path) -> None:
     assert probe.between_seconds is None
 
 
-@pytest.mark.parametrize("chips", [0, 2])
-def test_inventory_counts_the_sensor_chips(proc: Path, tmp_path: Path, chips: int) -> None:
-    """None is a number here: it is why nobody can read the board's rails."""
-    for number in range(chips):
-        (tmp_path / "class/hwmon" / f"hwmon{number}").mkdir(parents=True)
-    emitted = Emitted()
-    create({"proc_root": str(proc), "sys_root": str(tmp_path)}).inventory(ASK, emitted)
-    assert emitted.values == {"hwmon_chips": chips}
-
-
 def test_this_very_host_can_be_read() -> None:
     """The real /proc answers with numbers that can be true."""
     values = sampled(create({}))

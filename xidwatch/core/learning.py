@@ -10,15 +10,22 @@ from collections.abc import Mapping
 from xidwatch.core.model import PCI_KINDS, Missing, Readings, Value
 
 LEARNT = ("command", "secondary_bus", "subordinate_bus", "link_width", "driver")
+LEARNT_OF_RAILS = ("present",)
 
 
 def news(readings: Readings, expected: Readings) -> Readings:
     """Subjects seen whole for the first time, or with another driver; empty when there is nothing to learn."""
-    return {
+    devices = {
         subject: {name: values[name] for name in LEARNT if name in values and not isinstance(values[name], Missing)}
         for subject, values in readings.items()
         if subject.kind in PCI_KINDS and _tells_all(values) and _is_new(expected.get(subject), values)
     }
+    rails = {
+        subject: {name: values[name] for name in LEARNT_OF_RAILS}
+        for subject, values in readings.items()
+        if subject.kind == "rail" and _is_read(values) and subject not in expected
+    }
+    return {**devices, **rails}
 
 
 def _tells_all(values: Mapping[str, Value]) -> bool:
@@ -32,3 +39,7 @@ def _tells_all(values: Mapping[str, Value]) -> bool:
 def _is_new(expected: Mapping[str, Value] | None, values: Mapping[str, Value]) -> bool:
     """Never seen before, or bound to another driver, which sets the registers as it likes."""
     return expected is None or expected.get("driver") != values["driver"]
+
+
+def _is_read(values: Mapping[str, Value]) -> bool:
+    return values.get("present") == 1 and not isinstance(values.get("volts", Missing.NOT_ASKED), Missing)

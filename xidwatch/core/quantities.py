@@ -24,11 +24,16 @@ class Quantity:
 
 _NVML = "NVML through nvidia-ml-py: "
 _SYSFS = "sysfs PCI device folder: "
+_HWMON = "/sys/class/hwmon: "
 
 TABLE: tuple[Quantity, ...] = (
     # --- gpu, from the NVIDIA driver
     Quantity("nvml_status", "NVML's answer for this GPU: 0 answered, 15 lost, 16 reset required", _NVML + "error codes"),
-    Quantity("power_mean_watts", "mean draw since the last tick, from the energy counter", _NVML + "GetTotalEnergyConsumption"),
+    Quantity(
+        "power_mean_watts",
+        "mean draw since the last tick, from the energy counter",
+        _NVML + "GetTotalEnergyConsumption; of a chip: energy*_input, or RAPL's energy_uj",
+    ),
     Quantity("power_average_watts", "draw averaged by the driver over 1 s", _NVML + "GetPowerUsage"),
     Quantity("power_instant_watts", "latest sensor reading, renewed about every 100 ms", _NVML + "field 186"),
     Quantity("power_peak_watts", "highest entry of the driver's 20 ms sample buffer since the last tick", _NVML + "GetSamples TOTAL_POWER"),
@@ -81,6 +86,31 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("aer_root_nonfatal", "root port: non-fatal error messages received from below", _SYSFS + "aer_rootport_total_err_nonfatal"),
     Quantity("aer_root_fatal", "root port: fatal error messages received from below", _SYSFS + "aer_rootport_total_err_fatal"),
     Quantity("driver", "kernel driver bound, empty when none", _SYSFS + "driver link", fact=True),
+    # --- rail, as the operator has named it
+    Quantity(
+        "volts", "voltage of the rail itself; of a chip only where its driver is known to give that", _HWMON + "in*_input times the factor"
+    ),
+    Quantity("present", "1 the input a rail is measured by is there, 0 it is not", _HWMON + "in*_input"),
+    Quantity("nominal_volts", "what the rail should have", "configuration, [[rails]]", fact=True),
+    Quantity("tolerance_ratio", "how far from nominal is still good, as a share of it", "configuration, [[rails]]", fact=True),
+    # --- chip: sensor inputs nobody has named. Raw, and never judged
+    Quantity("pin_volts", "voltage at the pin of the chip, behind whatever divider the board has: no rail", _HWMON + "in*_input"),
+    Quantity("amperes", "current", _HWMON + "curr*_input"),
+    Quantity("watts", "power", _HWMON + "power*_input, else power*_average"),
+    Quantity("celsius", "temperature", _HWMON + "temp*_input"),
+    Quantity("rpm", "revolutions a minute", _HWMON + "fan*_input"),
+    Quantity("alarm", "an alarm bit of the chip, against limits the firmware left: evidence, no judgement", _HWMON + "*_alarm"),
+    *(
+        Quantity(f"{which}_alarm", f"the chip's alarm bit for its {meaning}", _HWMON + f"*_{which}_alarm")
+        for which, meaning in (
+            ("min", "minimum"),
+            ("max", "maximum"),
+            ("lcrit", "critical minimum"),
+            ("crit", "critical maximum"),
+            ("cap", "power cap"),
+            ("emergency", "emergency maximum"),
+        )
+    ),
     # --- host
     Quantity("load_1m", "load average over a minute", "/proc/loadavg"),
     Quantity("cpu_busy_ratio", "share of all CPUs busy since the last tick, 0 to 1", "psutil.cpu_times"),
@@ -143,6 +173,12 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("power_limit_default_watts", "factory power limit", _NVML + "GetPowerManagementDefaultLimit", fact=True),
     Quantity("version", "driver version", _NVML + "SystemGetDriverVersion", fact=True),
     Quantity("hwmon_chips", "sensor chips the kernel has registered", "/sys/class/hwmon", fact=True),
+    Quantity("voltage_inputs", "voltage inputs of the chips that are read", _HWMON + "in*_input", fact=True),
+    Quantity("rail_proposal", "an input that could be a +12 V rail, as it would be configured", _HWMON + "in*_input", fact=True),
+    Quantity("rapl_zones", "energy counters of the processors", "/sys/class/powercap/intel-rapl:*", fact=True),
+    Quantity("measured_by", "chip and input of a rail", "configuration, [[rails]]", fact=True),
+    Quantity("left_out", "driver to be named in probes.hwmon.poll if the chip is to be read", _HWMON + "name", fact=True),
+    Quantity("label", "what the driver calls an input", _HWMON + "*_label", fact=True),
     Quantity("functions_elsewhere", "PCI functions of other kinds, not read", _SYSFS + "class", fact=True),
 )
 

@@ -5,9 +5,11 @@ Law: pure sentences from inventory and answers. A remark is no alarm; it keeps a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
-from xidwatch.core.model import HOST, PCI_KINDS, Readings
+from xidwatch.core import sensors
+from xidwatch.core.model import HOST, PCI_KINDS, Missing, Readings, Value
 from xidwatch.core.ticks import Answer
 
 
@@ -46,14 +48,61 @@ def about_pci(inventory: Readings) -> dict[str, str]:
     return remarks
 
 
-def about_host(inventory: Readings) -> dict[str, str]:
-    """What the host does not offer; to be asked when the host probe has told its inventory."""
-    if inventory.get(HOST, {}).get("hwmon_chips") != 0:
-        return {}
-    return {
-        "hwmon:none": "hwmon: no sensor chip is registered, so board rails, fans and supplies cannot be read. "
-        "Normal in a virtual machine; else load the board's driver (sensors-detect from lm-sensors names it, often nct6775)"
-    }
+def about_hwmon(inventory: Readings) -> dict[str, str]:
+    """What the sensors found do not tell; to be asked when the hwmon probe has told its inventory."""
+    host = inventory.get(HOST, {})
+    rails = {subject.name: values for subject, values in inventory.items() if subject.kind == "rail"}
+    left_out = _left_out(inventory)
+    remarks = {f"hwmon:left-out:{driver}": text for driver, text in _about_left_out(left_out).items()}
+    if host.get("hwmon_chips") == 0:
+        remarks["hwmon:none"] = (
+            "hwmon: no sensor chip is registered, so board rails, fans and supplies cannot be read. "
+            "Normal in a virtual machine; else load the board's driver (sensors-detect from lm-sensors names it, often nct6775)"
+        )
+    elif not rails and host.get("voltage_inputs") not in {None, 0}:
+        remarks["hwmon:rails"] = _how_to_name_a_rail(host.get("voltage_inputs"), host.get("rail_proposal"))
+    if host.get("rapl_zones") is Missing.DENIED:
+        remarks["hwmon:rapl"] = "hwmon: the processors' energy counters may be read by root only, so their power stays DENIED"
+    for name, values in rails.items():
+        source = str(values.get("measured_by"))
+        if values.get("present") == 0:
+            remarks[f"hwmon:rail:{name}"] = (
+                f"hwmon: rail {name} cannot be read, there is no {source} (chips here: {', '.join(_chips(inventory)) or 'none'})"
+            )
+        elif driver := left_out.get(source.rpartition("/")[0]):
+            remarks[f"hwmon:rail:{name}"] = f'hwmon: rail {name} is not read before [probes.hwmon] has poll = ["{driver}"]'
+    return remarks
+
+
+def _chips(inventory: Readings) -> list[str]:
+    """Chips, without their inputs: only a chip has a driver."""
+    return sorted(subject.name for subject, values in inventory.items() if subject.kind == "chip" and "driver" in values)
+
+
+def _left_out(inventory: Readings) -> dict[str, str]:
+    """Chip to the driver that has to be named before it is read."""
+    return {subject.name: str(values["left_out"]) for subject, values in inventory.items() if "left_out" in values}
+
+
+def _about_left_out(left_out: Mapping[str, str]) -> dict[str, str]:
+    texts = {}
+    for driver, count in sorted(Counter(left_out.values()).items()):
+        row = sensors.reluctant("", driver)
+        why = f": {row.why}" if row else ""
+        chips = "1 chip" if count == 1 else f"{count} chips"
+        texts[driver] = f'hwmon: {chips} of {driver} left alone{why}. To have it read: [probes.hwmon] poll = ["{driver}"]'
+    return texts
+
+
+def _how_to_name_a_rail(inputs: Value | None, proposal: Value | None) -> str:
+    """`proposal` as the probe writes it, or nothing."""
+    example = proposal if isinstance(proposal, str) and not isinstance(proposal, Missing) else ""
+    example = example or 'chip = "...", input = "in1", factor = nominal volts / volts at the pin'
+    return (
+        f"hwmon: {inputs} voltage inputs are recorded as the chip's pins have them; none is named as a supply rail, so none is judged. "
+        "To name one, once a meter or the board's manual says which it is, give it a table [[rails]] in the configuration, for instance: "
+        f'name = "psu1_12v", nominal_volts = 12.0, {example}'
+    )
 
 
 def about_start(*, systemd: bool, root: bool) -> dict[str, str]:

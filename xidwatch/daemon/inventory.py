@@ -14,7 +14,7 @@ from xidwatch.daemon.workers import Ask, Workers
 from xidwatch.records.values import plain_readings
 
 SECONDS = 5.0  # no more: a sample waits behind it
-REMARKS = {"pci": remarks.about_pci, "host": remarks.about_host}
+REMARKS = {"pci": remarks.about_pci, "hwmon": remarks.about_hwmon}
 
 
 class Inventory:

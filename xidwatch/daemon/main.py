@@ -29,7 +29,7 @@ GRACE_SECONDS = 0.7
 LONGEST_LEAVE_SECONDS = DRIVER_CALL_SECONDS + LAST_WORDS_SECONDS + 2 * GRACE_SECONDS  # systemd is asked for it: TimeoutStopSec is less
 ONCE_SECONDS = 5.0
 CHECK_SECONDS = 0.02
-RESTART_ONLY = ("kernel_log", "evidence_dirs")
+RESTART_ONLY = ("kernel_log", "evidence_dirs", "rails")
 
 UNRECORDED = 1
 
@@ -248,4 +248,5 @@ def waiting_for_restart(old: Config, new: Config) -> list[str]:
     for name in PROBES:
         before, after = getattr(old.probes, name), getattr(new.probes, name)
         keys += [f"probes.{name}.enabled"] if before.enabled != after.enabled else []
+    keys += ["probes.hwmon.poll"] if old.probes.hwmon.poll != new.probes.hwmon.poll else []
     return keys + [f"probes.{name}.root" for name in PROBES if old.root(name) != new.root(name)]

@@ -52,6 +52,7 @@ PORT_GAUGES: GaugeTable = (
     ("link_width", "xidwatch_pcie_link_width", "PCIe lanes now; 63 is what a dead device reads as"),
     ("link_gts", "xidwatch_pcie_link_transfers_per_second", "PCIe link speed of a lane now; idle GPUs slow down and that is no fault"),
 )
+RAIL_GAUGES: GaugeTable = (("volts", "xidwatch_rail_volts", "Voltage of a supply rail the operator has named"),)
 TO_BASE_UNIT = {"link_gts": 1e9}
 
 
@@ -100,6 +101,7 @@ class SnapshotCollector(Collector):
         yield from _service(shown, now)
         yield from _gpus(shown)
         yield from _table(PORT_GAUGES, shown, ("gpu", "port", "nvme"), BY_ADDRESS)
+        yield from _table(RAIL_GAUGES, shown, ("rail",), ("rail",))
         yield _xids(shown)
         yield _conditions(shown)
         yield from _probes(shown, now)

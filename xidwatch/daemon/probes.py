@@ -9,7 +9,7 @@ from xidwatch.daemon.workers import ProbeSpec
 
 FIRST_NVML_SECONDS = 120.0  # without persistence the first NVML call initialises every GPU
 
-ROOT_OPTION = {"pci": "root", "host": "proc_root"}  # what the probe's own `create` calls it
+ROOT_OPTION = {"pci": "root", "hwmon": "root", "host": "proc_root"}  # what the probe's own `create` calls it
 
 
 def specs(config: Config) -> tuple[ProbeSpec, ...]:
@@ -20,6 +20,7 @@ def specs(config: Config) -> tuple[ProbeSpec, ...]:
 def _spec(name: str, config: Config) -> ProbeSpec:
     root = config.root(name)
     options: dict[str, object] = {ROOT_OPTION[name]: root} if root else {}
+    options |= _sensors(config) if name == "hwmon" else {}
     seconds = config.deadline_seconds(name)
     return ProbeSpec(
         name=name,
@@ -30,6 +31,22 @@ def _spec(name: str, config: Config) -> ProbeSpec:
         holds_driver=name == "nvml",
         looks=name == "pci",
     )
+
+
+def _sensors(config: Config) -> dict[str, object]:
+    """Plain values, for they go to another process."""
+    rails = [
+        {
+            "name": rail.name,
+            "chip": rail.chip,
+            "input": rail.input,
+            "factor": rail.factor,
+            "nominal_volts": rail.nominal_volts,
+            "tolerance_ratio": rail.tolerance_ratio,
+        }
+        for rail in config.rails
+    ]
+    return {"rails": rails, "poll": list(config.probes.hwmon.poll)}
 
 
 def _target(name: str) -> str:

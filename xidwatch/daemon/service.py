@@ -186,9 +186,11 @@ class Daemon:
         return found
 
     def _still_watched(self, conditions: Mapping[ConditionKey, Condition]) -> Mapping[ConditionKey, Condition]:
-        """Without those about probes and recorders that the settings no longer name: nobody will ever look at them again."""
-        watched = {*self.workers.specs, *self.evidence.behind_seconds(self.clock.now().mono)}
-        return {key: c for key, c in conditions.items() if key[0].kind != "probe" or key[0].name in watched}
+        """Without those about probes, recorders and rails that the settings no longer name: nobody will ever look at them again."""
+        probes = {*self.workers.specs, *self.evidence.behind_seconds(self.clock.now().mono)}
+        rails = {rail.name for rail in self.config.rails} if self.config.probes.hwmon.enabled else set()
+        named = {"probe": probes, "rail": rails}
+        return {key: c for key, c in conditions.items() if key[0].kind not in named or key[0].name in named[key[0].kind]}
 
     # ------------------------------------------------------------------------------------------------------ the heart
 

@@ -100,9 +100,8 @@ class HostProbe:
 
     between_seconds: float | None = None
 
-    def __init__(self, proc_root: Path, sys_root: Path = Path("/sys")) -> None:
+    def __init__(self, proc_root: Path) -> None:
         self._proc = proc_root
-        self._sys = sys_root
         self._cpu_seconds: dict[str, float] | None = None
         psutil.PROCFS_PATH = str(proc_root)  # psutil's own switch; it holds for the process, which is this probe's alone
 
@@ -123,12 +122,7 @@ class HostProbe:
         """Nothing: no device here."""
 
     def inventory(self, ask: Ask, emit: Emit) -> None:
-        """How many sensor chips there are: none means that nobody can read the board's rails."""
-        emit.reading(HOST, "hwmon_chips", reading(self._hwmon_chips))
-
-    def _hwmon_chips(self) -> int:
-        folder = self._sys / "class/hwmon"
-        return len(list(folder.iterdir())) if folder.is_dir() else 0
+        """Nothing that stays as it is."""
 
     def between(self) -> None:
         """Never called."""
@@ -145,5 +139,5 @@ class HostProbe:
 
 
 def create(options: Mapping[str, object]) -> Probe:
-    """Options: `proc_root` and `sys_root`, the folders to read in place of /proc and /sys."""
-    return HostProbe(Path(str(options.get("proc_root", "/proc"))), Path(str(options.get("sys_root", "/sys"))))
+    """Options: `proc_root`, the folder to read in place of /proc."""
+    return HostProbe(Path(str(options.get("proc_root", "/proc"))))

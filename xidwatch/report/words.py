@@ -11,6 +11,8 @@ KINDS = {
     "gpu": ("GPU", "GPUs"),
     "port": ("port", "ports"),
     "nvme": ("NVMe", "NVMe drives"),
+    "rail": ("rail", "rails"),
+    "chip": ("sensor", "sensors"),
     "driver": ("driver", "drivers"),
     "probe": ("probe", "probes"),
     "kernel": ("kernel log", "kernel logs"),

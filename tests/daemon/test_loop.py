@@ -233,32 +233,47 @@ def test_forgetting_what_is_not_watched_is_nothing(loop: Loop, pairs: list[Pair]
 # --- storms
 
 
-def test_a_storm_is_answered_at_once_and_then_now_and_again(loop: Loop, clock: FakeClock) -> None:
-    """The first without delay, the last when it is over, and in between no more than it is worth."""
+def test_a_storm_takes_a_fifth_of_the_time_and_its_end_is_not_missed(loop: Loop, clock: FakeClock) -> None:
+    """The first call without delay, then one after each pause of four times its cost, the last when all is over."""
     calls: list[float] = []
 
     def show() -> None:
-        calls.append(clock.now().mono)
-        throttle.done()
+        calls.append(clock.now().mono - began)
+        clock.advance(0.125)  # what it costs
 
-    throttle = Throttle(loop, 0.25, show)
+    throttle = Throttle(loop, show)
     began = clock.now().mono
-    for _ in range(8):  # a second of edges, eight of them
+    for _ in range(8):
         throttle.soon()
         clock.advance(0.125)
         loop.turn(0)
     clock.advance(1)
     loop.turn(0)
-    assert [mono - began for mono in calls] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert calls == [0.0, 0.625, 1.25]
 
 
-def test_what_has_just_been_done_is_not_done_again(loop: Loop, clock: FakeClock) -> None:
+def test_what_is_done_now_is_not_done_again_later(loop: Loop, clock: FakeClock) -> None:
     """A tick has shown everything: the call that was put off is not needed any more."""
     calls: list[str] = []
-    throttle = Throttle(loop, 0.25, lambda: calls.append("shown"))
-    throttle.done()
+
+    def show() -> None:
+        calls.append("shown")
+        clock.advance(0.125)
+
+    throttle = Throttle(loop, show)
+    throttle.now()
     throttle.soon()
-    throttle.done()
+    throttle.now()
     clock.advance(5)
     loop.turn(0)
-    assert calls == []
+    assert calls == ["shown", "shown"]
+
+
+def test_after_a_quiet_moment_there_is_no_delay(loop: Loop, clock: FakeClock) -> None:
+    """The edge that matters is the first."""
+    calls: list[str] = []
+    throttle = Throttle(loop, lambda: calls.append("shown"))
+    throttle.soon()
+    clock.advance(1)
+    throttle.soon()
+    assert calls == ["shown", "shown"]

@@ -41,7 +41,6 @@ from xidwatch.records.samples import Row as SampleRow
 
 IMPATIENCE_SECONDS = 0.7  # then sampling begins, whether or not the past is known
 RECOVERY_SECONDS = 10.0  # the journal is waited for this long: a busy host reads slowly, and half a past makes two incidents of one
-SHOW_SECONDS = 0.2  # between two renewals of the views: a storm of edges is not worth a state file each
 CHECKPOINT_TICKS = 120
 UNKNOWN_PAST = "not asked before the journal has been read: an earlier run may have let the driver go"
 CONFIG_SPACE_SECONDS = 5.0
@@ -92,7 +91,7 @@ class Daemon:
         self._early: list[Callable[[], None]] = []  # ticks that were complete before the past was known
         self._leaving = False
         self._sampling = False
-        self._showing = Throttle(loop, SHOW_SECONDS, self.show)
+        self._showing = Throttle(loop, self.show)
         self._state = State()
         self._columns = Columns()
         self._missing: dict[ticks.Column, Missing] = {}
@@ -284,7 +283,7 @@ class Daemon:
         self.inventory.renew(answers, released=self._state.driver_released)
         if number % CHECKPOINT_TICKS == 1:
             self.checkpoint()
-        self.show()
+        self._showing.now()
         worst = lines.worst(watch.conditions_with_severity(self._conditions, self._state))
         self._notifier.tell("WATCHDOG=1", f"STATUS={self._verdict[0]}, tick {number}{worst}")
         self._on_tick(number)
@@ -327,7 +326,6 @@ class Daemon:
     def show(self, *, leaving: bool = False) -> None:
         """Renew the state file and the metrics snapshot."""
         now = self.clock.now()
-        self._showing.done()
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)

@@ -10,8 +10,9 @@ import pytest
 from tests.fakes.nursery import Child, Stage
 from xidwatch.core.messages import Input, Looked
 from xidwatch.core.model import Action, ActionKind, Readings, Subject
+from xidwatch.daemon import acting
 from xidwatch.daemon.acting import DURABLE_SECONDS, LOOK_SECONDS, PARTING_SECONDS, RECORD_LATE, Hands
-from xidwatch.daemon.dumping import Dumps
+from xidwatch.daemon.dumping import DumpResult, Dumps
 from xidwatch.daemon.evidence import Evidence, Numbers
 from xidwatch.daemon.workers import ProbeSpec, Workers
 
@@ -191,3 +192,20 @@ def test_every_evidence_directory_gets_a_dump_and_the_action_one_outcome(stage: 
     desk.says(second, {"part": "010-a.csv", "status": "ok"}, stuck, {"part": "040-a.txt", "status": "stuck"}, {"done": True})
     assert desk.outcomes == [("partial", 250, "040-a.txt stuck")]
     assert [process.pid for process in desk.workers.abandoned] == [4711]
+
+
+@pytest.mark.parametrize(
+    ("results", "together"),
+    [
+        (("ok", "ok"), "ok"),
+        (("ok", "failed"), "partial"),  # asking again would fill the good directory with the same evidence
+        (("partial", "timeout"), "partial"),
+        (("failed", "failed"), "failed"),
+        (("failed", "timeout"), "timeout"),  # one is still at it: no second is to be put beside it
+    ],
+)
+def test_a_dump_has_failed_only_when_no_directory_has_it(results: tuple[str, str], together: str) -> None:
+    """Only then is it asked for again."""
+    told = acting._together([DumpResult(result, 10, {}) for result in results], "")
+    assert told[0] == together
+    assert told[2] == ("" if together == "ok" else f"not in {sum(r in ('failed', 'timeout') for r in results)} of 2 evidence directories")

@@ -144,3 +144,11 @@ def test_records_that_wait_for_a_disk_are_told_at_every_tick() -> None:
     """A person who watches the lines go by must not take them for recorded."""
     late: Readings = {Subject("probe", "recorder"): {"stuck_seconds": 61.2}, Subject("probe", "recorder-2"): {"stuck_seconds": 0}}
     assert said(late).endswith("recorder: RECORDS 61 s BEHIND")
+
+
+def test_a_sum_over_some_gpus_says_over_how_many() -> None:
+    """Three of four answered: their watts are not those of the host."""
+    gpus: Readings = {
+        Subject("gpu", f"0000:1{n}:00.0"): {"power_mean_watts": Missing.DEVICE_LOST if n == 4 else 100.0} for n in range(1, 5)
+    }
+    assert "4 GPUs  300 W of 3" in said(gpus)

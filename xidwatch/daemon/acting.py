@@ -125,8 +125,12 @@ class Hands:
 
 
 def _together(results: list[DumpResult], detail: str) -> tuple[str, int, str]:
-    """Result, duration and detail of all directories' dumps: ok when every part of each is."""
+    """Result, duration and detail of all directories' dumps: ok when every part of each is, failed only when no directory has one."""
     said = {result.result for result in results}
     not_ok = {f"{name} {status}" for result in results for name, status in result.parts.items() if status != "ok"}
-    worst = next((word for word in ("failed", "timeout", "partial") if word in said), "ok")
-    return worst, max(result.took_ms for result in results), "; ".join(filter(None, [detail, *sorted(not_ok)]))
+    lacks = "timeout" if "timeout" in said else "failed"
+    has_it = "ok" if said == {"ok"} else "partial"
+    together = has_it if said & {"ok", "partial"} else lacks
+    without = sum(result.result in ("failed", "timeout") for result in results)
+    lacking = f"not in {without} of {len(results)} evidence directories" if without and len(results) > 1 else ""
+    return together, max(result.took_ms for result in results), "; ".join(filter(None, [detail, lacking, *sorted(not_ok)]))

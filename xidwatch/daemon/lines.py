@@ -39,7 +39,8 @@ def _gpus(readings: Readings) -> list[str]:
     power = _numbers(readings, "gpu", "power_mean_watts") or _numbers(readings, "gpu", "power_average_watts")
     if power:
         peaks = _numbers(readings, "gpu", "power_peak_watts")
-        parts.append(f"{sum(power):.0f} W" + (f" (single peak {max(peaks):.0f} W)" if peaks else ""))
+        some = f" of {len(power)}" if len(power) < count else ""  # a sum over those that answered is not the sum
+        parts.append(f"{sum(power):.0f} W{some}" + (f" (single peak {max(peaks):.0f} W)" if peaks else ""))
     temperatures = _numbers(readings, "gpu", "temperature_celsius")
     if temperatures:
         parts.append(f"max {max(temperatures):.0f} C")

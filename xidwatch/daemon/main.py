@@ -223,10 +223,13 @@ class Run:
             where = f" at {process.at}" if process.at else ""
             text = f"{process.name}: process {process.pid} does not end{where}; it is left to the next run"
             self._scribe.log(WARNING, text, event="left")
-        self._daemon.checkpoint()
-        number = self._scribe.record("stopped", {"why": self._why, "pid": os.getpid()})
         self._daemon.show(leaving=True)
         self._scribe.log(NOTICE, f"stopped: {self._why}", event="stopped")
+        if not self._daemon.has_begun:
+            self._recorded(durable=True)
+            return
+        self._daemon.checkpoint()
+        number = self._scribe.record("stopped", {"why": self._why, "pid": os.getpid()})
         self._daemon.evidence.when_durable(number, LAST_WORDS_SECONDS, self._recorded)
 
     def _recorded(self, durable: bool) -> None:

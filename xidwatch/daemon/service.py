@@ -88,6 +88,7 @@ class Daemon:
         self._on_begun = on_begun
         self._on_tick = on_tick
         self._begun = False
+        self._knows_past = False
         self._early: list[Callable[[], None]] = []  # ticks that were complete before the past was known
         self._leaving = False
         self._sampling = False
@@ -155,11 +156,17 @@ class Daemon:
         self.ticker.end()
         self.kernel.close()
 
+    @property
+    def has_begun(self) -> bool:
+        """The past is known, or given up on; before that nothing of this run belongs into the journal."""
+        return self._begun
+
     def _begin(self, record: RecoveredRecord | None) -> None:
         if self._begun or self._leaving:
             return
         self._begun = True
         found = self._restore(record) if record else None
+        self._knows_past = found is not None
         self.scribe.record("started", {"version": __version__, "pid": os.getpid(), "settings": as_mapping(self.config)})
         if record is None:
             why = self._records_trouble or "slow or hanging disk"
@@ -213,7 +220,7 @@ class Daemon:
 
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
         self.scribe.outcome(action, result, took_ms, detail)
-        if action.kind is ActionKind.TAKE_DUMP and result in ("failed", "timeout"):
+        if action.kind is ActionKind.TAKE_DUMP and result == "failed":  # one that is late is still at it: no second beside it
             self.take(DumpFailed(action.incident or ""))
 
     def _write_baseline(self) -> None:
@@ -303,7 +310,12 @@ class Daemon:
             self.scribe.record("missing", {"reason": None if reason == "back" else reason, "columns": columns})
 
     def checkpoint(self) -> None:
-        """The whole state into the journal, so that a successor need not read further back."""
+        """The whole state into the journal, so that a successor need not read further back.
+
+        Never by a run that does not know the past: its word would make the successor forget an incident that is open.
+        """
+        if not self._knows_past:
+            return
         state = self._state
         record = journal.checkpoint(
             self._new_id("r"),

@@ -762,6 +762,21 @@ def test_a_number_that_is_none_is_malformed(number: float) -> None:
     assert number_in(pynvml.NVML_VALUE_TYPE_DOUBLE, union) is Missing.MALFORMED
 
 
+@pytest.mark.parametrize("ones", [0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF])
+def test_all_ones_are_no_measurement(one: Rig, ones: int) -> None:
+    """A driver's way of saying that it does not know, and what a dead bus reads as: never 4,294,967 W, and no mean from it either."""
+    gpu = one.gpus[0]
+    one.ask()
+    one.later(30)
+    gpu.power_milliwatts = gpu.temperature_celsius = gpu.utilisation_percent = gpu.replays = 0xFFFF_FFFF
+    gpu.memory_used_bytes = gpu.energy_millijoules = gpu.reasons = ones
+    gpu.fields = dict.fromkeys(gpu.fields, FakeField(0xFFFF_FFFF))
+    facts = one.ask().facts[GPUS[0]]
+    asked = ("power_average_watts", "temperature_celsius", "utilisation_ratio", "pcie_replays", "memory_used_bytes", "clock_event_reasons")
+    for quantity in (*asked, "power_mean_watts", *(row.quantity for row in FIELDS)):
+        assert facts[quantity] is Missing.MALFORMED, quantity
+
+
 def test_every_owed_quantity_is_in_the_table() -> None:
     """What is promised for a GPU that cannot be read has the same names as what is read from one that can."""
     assert {*ALL, *INVENTORIED} <= set(BY_NAME)

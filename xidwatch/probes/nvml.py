@@ -49,6 +49,7 @@ from xidwatch.probes.nvml_table import (
     Field,
     Peak,
     advice,
+    believed,
     mean_watts,
     number_in,
     reason_for,
@@ -260,7 +261,7 @@ class NvmlProbe:
         return answer if isinstance(answer, Missing) else call.convert(answer)
 
     def _mean_power(self, gpu: _Gpu) -> Value:
-        energy = self._ask(gpu, "nvmlDeviceGetTotalEnergyConsumption")
+        energy: Any = believed(self._ask(gpu, "nvmlDeviceGetTotalEnergyConsumption"))
         if isinstance(energy, Missing):
             return energy
         before, gpu.energy = gpu.energy, EnergyMark(self._monotonic(), energy)

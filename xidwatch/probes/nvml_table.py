@@ -90,13 +90,22 @@ def advice(code: int, words: str) -> str:
 # --- what is asked: one row a quantity
 
 
-def _as_it_is(answer: Any) -> Value:
+# NVML_VALUE_NOT_AVAILABLE (-1) as 32 and 64 bits have it; also what a register behind a bus that is dead reads as.
+NOT_AVAILABLE = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
+
+
+def believed(answer: Any) -> Value:
+    """The answer as it is, MALFORMED when it is all ones."""
     value: Value = answer
-    return value
+    return Missing.MALFORMED if value in NOT_AVAILABLE else value
 
 
 def _watts(milliwatts: float) -> Value:
-    return milliwatts / 1000
+    return Missing.MALFORMED if milliwatts in NOT_AVAILABLE else milliwatts / 1000
+
+
+def _utilisation(rates: Any) -> Value:
+    return Missing.MALFORMED if rates.gpu in NOT_AVAILABLE else float(rates.gpu / 100)
 
 
 def _performance_state(state: int) -> Value:
@@ -110,7 +119,7 @@ class Call:
     quantity: str
     function: str
     arguments: tuple[int, ...] = ()
-    convert: Callable[[Any], Value] = _as_it_is
+    convert: Callable[[Any], Value] = believed
     older: str = ""
 
 
@@ -120,7 +129,7 @@ class Field:
 
     quantity: str
     number: int
-    convert: Callable[[Any], Value] = _as_it_is
+    convert: Callable[[Any], Value] = believed
 
 
 _CORE, _SM, _MEMORY = 0, 1, 2  # NVML_TEMPERATURE_GPU, NVML_CLOCK_SM, NVML_CLOCK_MEM
@@ -130,8 +139,8 @@ CALLS = (
     Call("temperature_celsius", "nvmlDeviceGetTemperatureV", (_CORE,), older="nvmlDeviceGetTemperature"),
     Call("clock_sm_mhz", "nvmlDeviceGetClockInfo", (_SM,)),
     Call("clock_memory_mhz", "nvmlDeviceGetClockInfo", (_MEMORY,)),
-    Call("utilisation_ratio", "nvmlDeviceGetUtilizationRates", convert=lambda rates: float(rates.gpu / 100)),
-    Call("memory_used_bytes", "nvmlDeviceGetMemoryInfo", convert=lambda memory: int(memory.used)),
+    Call("utilisation_ratio", "nvmlDeviceGetUtilizationRates", convert=_utilisation),
+    Call("memory_used_bytes", "nvmlDeviceGetMemoryInfo", convert=lambda memory: believed(int(memory.used))),
     Call("clock_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons", older="nvmlDeviceGetCurrentClocksThrottleReasons"),
     Call("performance_state", "nvmlDeviceGetPerformanceState", convert=_performance_state),
     Call("nvml_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
@@ -163,7 +172,7 @@ def number_in(value_type: int, union: Any) -> int | float | Missing:
     if not 0 <= value_type < len(_MEMBERS):
         return Missing.MALFORMED
     value: int | float = getattr(union, _MEMBERS[value_type])
-    return value if math.isfinite(value) else Missing.MALFORMED
+    return value if math.isfinite(value) and value not in NOT_AVAILABLE else Missing.MALFORMED
 
 
 # --- power over time

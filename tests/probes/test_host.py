@@ -90,6 +90,14 @@ def test_every_file_is_read_in_its_unit(proc: Path) -> None:
     }
 
 
+def test_a_host_to_be_left_out_is_not_read(proc: Path) -> None:
+    """A process is stuck at one of its files: the next one touches none of them, and says of each that it was not asked."""
+    emitted = Emitted()
+    create({"proc_root": str(proc)}).sample(Ask(deadline=1e9, skip=frozenset({"host"})), emitted)
+    assert not emitted.touched
+    assert emitted.values == dict.fromkeys(sampled(create({"proc_root": str(proc)})), Missing.NOT_ASKED)
+
+
 def test_cpu_time_is_measured_between_two_ticks(proc: Path) -> None:
     """Three of four CPU seconds spent outside idle and I/O wait are 75 %; guest time is not counted twice."""
     probe = create({"proc_root": str(proc)})

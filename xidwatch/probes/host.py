@@ -112,6 +112,10 @@ class HostProbe:
             "memory_available_bytes": lambda: psutil.virtual_memory().available,
             "swap_used_bytes": lambda: psutil.swap_memory().used,
         }
+        if str(HOST) in ask.skip:  # a process is stuck in there already: another would only join it
+            for quantity in (*readers, *(quantity for quantity, _, _ in FILES)):
+                emit.reading(HOST, quantity, Missing.NOT_ASKED)
+            return
         emit.at(HOST)
         for quantity, read in readers.items():
             emit.reading(HOST, quantity, reading(read))

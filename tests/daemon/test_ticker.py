@@ -121,6 +121,16 @@ def test_ticks_that_were_overslept_are_left_out_and_counted(ticks: Ticks) -> Non
     assert ticks.ticker.missed == 2
 
 
+def test_a_tick_that_began_late_is_over_before_the_next_begins(ticks: Ticks) -> None:
+    """The loop was held up until shortly before the next tick: its deadline comes early, and its row is not lost to the next one."""
+    ticks.ticker.begin()
+    ticks.workers.answer()
+    ticks.stage.passes(INTERVAL + 28.0)
+    ticks.passes(10.0)
+    assert [(number, at) for number, at, _ in ticks.told] == [(1, 0.0), (2, INTERVAL + 28.0), (3, 2 * INTERVAL)]
+    assert ticks.told[1][2] == {"pci": "timeout", "host": "timeout"}
+
+
 def test_who_is_not_to_be_asked_is_not_asked_and_says_why(ticks: Ticks) -> None:
     """A released driver stays out of the tick, and the answer in its place tells the reason."""
     ticks.refusals["pci"] = "released"

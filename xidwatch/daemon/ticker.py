@@ -1,10 +1,12 @@
 """The tick: ask every probe at the planned time, wait no longer than the deadlines, hand over what came.
 
-Times are planned from the start (`start + n * interval`), so that a slow answer never shifts the next tick.
+Times are planned from the start (`start + n * interval`), so that a slow answer never shifts the next tick. A tick that
+began late ends all the same before the next begins: what had come by then is its row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -82,13 +84,14 @@ class Ticker:
         at = self._loop.clock.now()
         self.number += 1
         refused = self._refusals()
-        until = at.mono + max(self._deadlines.values(), default=0.0)
-        self._open = opened = _Open(self.number, at, until, set(self._deadlines))
-        for probe, seconds in self._deadlines.items():
+        last = math.nextafter(self._planned, 0.0)
+        deadlines = {probe: min(at.mono + seconds, last) for probe, seconds in self._deadlines.items()}
+        self._open = opened = _Open(self.number, at, max(deadlines.values(), default=at.mono), set(deadlines))
+        for probe, deadline in deadlines.items():
             if probe in refused:
                 self._take(opened, Answer(probe, "not-asked", {}, refused[probe]))
             else:
-                self._workers.ask(probe, "sample", at.mono + seconds, lambda ask: self._take(opened, as_answer(ask)))
+                self._workers.ask(probe, "sample", deadline, lambda ask: self._take(opened, as_answer(ask)))
 
     def _take(self, opened: _Open, answer: Answer) -> None:
         if opened is not self._open:

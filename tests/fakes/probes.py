@@ -6,15 +6,18 @@ All of them know three ports and answer for each, as the pci probe does. While t
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.fakes.nvml import FakeNvml
-from xidwatch.core.model import Missing, Subject
+from xidwatch.core.model import Missing, Subject, Value
 from xidwatch.probes.base import Ask, Emit, Probe
 from xidwatch.probes.nvml import NvmlProbe
 
@@ -85,12 +88,7 @@ def says_rubbish(options: Options) -> Probe:
 
 def says_half_a_line(options: Options) -> Probe:
     """Half a line, and then its end."""
-
-    def half(_ask: Ask, _emit: Emit) -> None:
-        _raw(b'{"ask": 1, "reading": {"subj')
-        os._exit(0)
-
-    return Scripted(options, half)
+    return Scripted(options, _says_half_a_line_and_ends)
 
 
 def floods(options: Options) -> Probe:
@@ -172,3 +170,68 @@ def steered_nvml(options: Options) -> Probe:
     """Options: `gpus`, their number; `steering`, the file (absent: all is well)."""
     steering = options.get("steering")
     return _Steered(int(str(options.get("gpus", 4))), Path(str(steering)) if steering else None)
+
+
+# ----------------------------------------------------------------------------------------------- a real probe, disturbed
+
+
+def _talks_endlessly(ask: Ask, emit: Emit) -> NoReturn:
+    while True:
+        emit.reading(FIRST, "link_width", 16)
+
+
+def _says_half_a_line_and_ends(_ask: Ask, _emit: Emit) -> NoReturn:
+    _raw(b'{"ask": 1, "reading": {"subj')
+    os._exit(0)
+
+
+TROUBLES: Mapping[str, Callable[..., object]] = {
+    "crash": lambda _ask, _emit: os.abort(),
+    "flood": _talks_endlessly,
+    "create": lambda _ask, _emit, file: _create(file),
+    "late": lambda _ask, _emit, seconds: time.sleep(float(seconds)),
+    "rubbish": lambda _ask, _emit: _raw(b"\x00\xffnot json at all\n"),
+    "half a line": _says_half_a_line_and_ends,
+    "a lie": lambda _ask, _emit: _raw(b'{"ask":999999999,"reading":{"subject":"gpu:0000:11:00.0","quantity":"nvml_status","value":0}}\n'),
+}
+"""What only a process can do wrong, whatever it reads. The file `when` has the name, and behind it what else it needs."""
+
+
+class _Disturbed:
+    """A real probe. While the file `when` names a trouble, that comes in place of its first fact."""
+
+    def __init__(self, inner: Probe, when: Path) -> None:
+        self._inner = inner
+        self._when = when
+        self.between_seconds = inner.between_seconds
+        self.look, self.inventory, self.between, self.close = inner.look, inner.inventory, inner.between, inner.close
+
+    def sample(self, ask: Ask, emit: Emit) -> None:
+        """As the real one, so far as it comes."""
+        name, _, detail = self._when.read_text().partition(": ") if self._when.exists() else ("", "", "")
+        details = [detail] if detail else []
+        self._inner.sample(ask, _Interrupted(emit, partial(TROUBLES[name], ask, emit, *details)) if name else emit)
+
+
+class _Interrupted:
+    """What a real probe hands its facts to when the trouble is to come."""
+
+    def __init__(self, emit: Emit, trouble: Callable[[], object]) -> None:
+        self._emit = emit
+        self._troubles = [trouble]
+
+    def at(self, subject: Subject) -> None:
+        self._emit.at(subject)
+
+    def reading(self, subject: Subject, quantity: str, value: Value) -> None:
+        if self._troubles:
+            self._emit.at(subject)
+            self._troubles.pop()()
+        self._emit.reading(subject, quantity, value)
+
+
+def disturbed(options: Options) -> Probe:
+    """Options: `target` and `options` of the real probe; `when`, the file that names a trouble (see TROUBLES; absent: all is well)."""
+    module, _, function = str(options["target"]).partition(":")
+    inner: Probe = getattr(importlib.import_module(module), function)(options["options"])
+    return _Disturbed(inner, Path(str(options["when"])))

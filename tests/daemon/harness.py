@@ -100,6 +100,7 @@ class KernelPipe:
         self.path = path
         os.mkfifo(path)
         self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._said = bytearray()
         self.seq = 100
 
     def says(self, *texts: str, facility: int = 0, level: int = 4, flags: str = "c") -> float:
@@ -109,8 +110,16 @@ class KernelPipe:
         for text in texts:
             records.append(f"{facility * 8 + level},{self.seq},{usec},{flags};{text}\n")
             self.seq += 1
+        self._said += "".join(records).encode()
         self.write("".join(records).encode())
         return time.monotonic()
+
+    def rewind(self) -> None:
+        """All that was ever said is there again, for the next who opens it: the device keeps what has been read, a FIFO does not."""
+        with suppress(BlockingIOError):
+            while os.read(self._descriptor, 65536):
+                pass
+        self.write(bytes(self._said))
 
     def write(self, data: bytes) -> None:
         """All of it, as fast as it is read."""
@@ -121,8 +130,14 @@ class KernelPipe:
             assert writable.poll(PATIENCE_SECONDS * 1000), "nobody reads the kernel log"
             view = view[os.write(self._descriptor, view[:4096]) :]
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Nobody writes to it any more: who reads gets its end."""
         os.close(self._descriptor)
+        self._descriptor = -1
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self.end()
 
 
 # ---------------------------------------------------------------------------------------------------------- disks
@@ -365,6 +380,7 @@ class Rig:
         self.kernel = KernelPipe(folder / "kmsg")
         self.tree = two_switch_host(folder / "sys")
         self.steering = folder / "steering.json"
+        self.further_modules: list[str] = []  # folders of Python modules, for every process of the daemon
         self.environment: dict[str, str] = {}  # for whoever is launched from now on, on top of the test's own
         self._mark = f"{MARK}={uuid.uuid4().hex}"
         self._disks: list[LoopDisk] = []
@@ -432,6 +448,7 @@ class Rig:
         rules_dir: Path | None = None,
         config_path: Path | None = None,
         patience: Mapping[str, float] | None = None,
+        wall_shift: Path | None = None,
     ) -> Running:
         """Start a daemon; it is on its way when this returns."""
         longest = 0.8 * float(interval.removesuffix("s"))
@@ -445,6 +462,7 @@ class Rig:
             "specs": [{**deadlines, **probe} for probe in probes],
             "patience": patience or {},
         }
+        settings |= {"wall_shift": str(wall_shift)} if wall_shift else {}
         path = self.folder / f"settings-{len(self._started)}.json"
         path.write_text(json.dumps(settings))
         return self.launch("tests.fakes.launch", str(path), state_dir=state_dir)
@@ -462,7 +480,8 @@ class Rig:
         """`python -m module words...` on this stage."""
         errors = self.folder / f"errors-{len(self._started)}.txt"
         name, _, mark = self._mark.partition("=")
-        environment = {**os.environ, **self.environment, name: mark, "PYTHONPATH": str(ROOT), "RUNTIME_DIRECTORY": str(self.run_dir)}
+        modules = os.pathsep.join([str(ROOT), *self.further_modules])
+        environment = {**os.environ, **self.environment, name: mark, "PYTHONPATH": modules, "RUNTIME_DIRECTORY": str(self.run_dir)}
         with errors.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *words],

@@ -27,7 +27,7 @@ from xidwatch.records.samples import Row
 
 INTERVAL_SECONDS = 0.5
 SHOWING_TICKS = 3
-RECOVERY_TICKS = 3
+RECOVERY_TICKS = 2
 ALL = "all"
 QUICK = {
     "ProbeStuck": {"hold": "1s"},
@@ -55,7 +55,7 @@ class Episode:
     tick: int  # the last before it began, and later before it was mended
     mended: float = 0.0
     own: dict[str, str] = field(default_factory=dict)  # of what is measured, while the fault lasts
-    carried: dict[str, str] = field(default_factory=dict)  # the fault's own, three ticks into a successor
+    carried: dict[str, str] = field(default_factory=dict)  # the fault's own, two ticks into a successor
     before: str | None = None  # the open incident, when the daemon was killed
     after: str | None = None  # and with the successor
     kept: dict[Path, bytes] = field(default_factory=dict)  # what was on the disk when the daemon was killed
@@ -107,7 +107,7 @@ class Night:
     def carry_on(self, fault: Fault) -> None:
         if not self.is_killed:
             return
-        self.running.tick(3)
+        self.running.tick(2)
         self.episode.after = self.running.state()["incident"]
         self.episode.carried = {source.name: self.running.condition(fault.lasting(source), source.probe) for source in self.failing}
 

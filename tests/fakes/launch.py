@@ -2,9 +2,10 @@
 
     {"state_dir": "...", "run_dir": "...", "config": {"interval": "0.5s"}, "config_path": null, "rules_dir": "...", "once": false,
      "specs": [{"name": "host", "target": "xidwatch.probes.host:create"}],
-     "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}}
+     "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}, "wall_shift": "..."}
 
-`patience` replaces constants that a test would otherwise have to sit out, in the daemon's own process only.
+`patience` replaces constants that a test would otherwise have to sit out, in the daemon's own process only. `wall_shift` names a
+file: by so many seconds its wall clock is off, from when the file has them on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from xidwatch.clock import SystemClock
 from xidwatch.config import load_rules, parse_config, rules_dir
+from xidwatch.core.model import Moment
 from xidwatch.daemon.main import run
 from xidwatch.daemon.service import Settings
 from xidwatch.daemon.workers import ProbeSpec
@@ -27,6 +30,8 @@ def main(path: str) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one of the probes aborts on purpose
     given = json.loads(Path(path).read_text())
     _replace(given.get("patience", {}))
+    if "wall_shift" in given:
+        _replace({"xidwatch.daemon.main:SystemClock": lambda: _ShiftedClock(Path(given["wall_shift"]))})
     settings = Settings(
         state_dir=Path(given["state_dir"]),
         run_dir=Path(given["run_dir"]),
@@ -39,11 +44,24 @@ def main(path: str) -> int:
     return run(settings)
 
 
-def _replace(patience: Mapping[str, float]) -> None:
-    for place, seconds in patience.items():
+class _ShiftedClock(SystemClock):
+    """A wall clock that somebody sets; nobody can set the other."""
+
+    def __init__(self, shift: Path) -> None:
+        super().__init__()
+        self._shift = shift
+
+    def now(self) -> Moment:
+        """Both clocks, the wall clock off by what the file says."""
+        now = super().now()
+        return Moment(now.wall + float(self._shift.read_text()), now.mono)
+
+
+def _replace(given: Mapping[str, object]) -> None:
+    for place, value in given.items():
         module, _, name = place.partition(":")
         assert hasattr(importlib.import_module(module), name), place
-        setattr(importlib.import_module(module), name, seconds)
+        setattr(importlib.import_module(module), name, value)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""Somebody sets the clock: back by an hour, ahead by a day or a year. Times that count are monotonic, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.harness import Rig, Running, numbers
+from xidwatch.clock import from_iso
+from xidwatch.records import dumps, journal, samples
+
+INTERVAL_SECONDS = 0.5
+SWITCH = "0000:0f:00.0"
+HOUR = timedelta(hours=1).total_seconds()
+DAY = timedelta(days=1).total_seconds()
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with Rig(tmp_path) as rig:
+        yield rig
+
+
+class Wall:
+    """The wall clock of the daemons, as somebody sets it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.path = rig.folder / "shift"
+        self.set_to(0.0)
+
+    def set_to(self, seconds: float) -> None:
+        """Off by so much from now on."""
+        beside = self.path.with_suffix(".new")
+        beside.write_text(f"{seconds}")
+        beside.rename(self.path)
+
+
+@pytest.fixture
+def wall(rig: Rig) -> Wall:
+    return Wall(rig)
+
+
+def assert_on_time(running: Running) -> None:
+    """By the clock nobody can set: no tick is said more than half a second from where it belongs, and none is missing."""
+    said = running.tick_lines()
+    first = min(said)
+    assert sorted(said) == list(range(first, max(said) + 1))
+    late = [line.at - said[first].at - (number - first) * INTERVAL_SECONDS for number, line in said.items()]
+    assert max(map(abs, late)) < 0.5
+
+
+def opened(rig: Rig) -> list[str | None]:
+    return [entry.incident for entry in rig.journal() if entry.kind == "opened"]
+
+
+@pytest.mark.parametrize("jump", [-HOUR, DAY], ids=["an-hour-back", "a-day-ahead"])
+def test_a_jump_in_the_midst_of_an_incident_changes_nothing_but_the_dates(rig: Rig, wall: Wall, jump: float) -> None:
+    """Ticks keep their times, the incident stays the one it was and closes, and a successor knows it; every row can be read."""
+    rules = rig.rules(ConfigSpaceAllOnes={"clear": "1s"})
+    first = rig.start(rig.pci(), rig.host(), rules_dir=rules, wall_shift=wall.path)
+    first.tick(2)
+    rig.tree.die(SWITCH)
+    first.line("TAKE_DUMP .* ok")
+    incident = first.state()["incident"]
+    wall.set_to(jump)
+    first.ticks_more(2)
+    assert first.state()["incident"] == incident
+    assert_on_time(first)
+    first.kill()
+
+    second = rig.start(rig.pci(), rig.host(), rules_dir=rules, wall_shift=wall.path)
+    second.tick(2)
+    assert (second.state()["incident"], second.condition("ConfigSpaceAllOnes", f"port:{SWITCH}")) == (incident, "TRUE")
+    rig.tree.recover(SWITCH)
+    second.line("incident .* closed")
+    second.ticks_more(1)
+    assert_on_time(second)
+    assert second.terminate()[0] == 0
+
+    entries, rows = rig.journal(), rig.rows()
+    assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
+    assert opened(rig) == [incident]
+    assert len(dumps.folders(rig.state_dir)) == 1
+    assert {row.time[:10] for row in rows} == {path.name[:10] for path in samples.files(rig.state_dir / samples.FOLDER)}
+    assert {path.name[:10] for path in journal.days(rig.state_dir)} == {entry.time[:10] for entry in entries}
+    ticks = [int(row.tick) for row in sorted(rows, key=lambda row: row.tick)]
+    assert set(ticks) >= set(range(1, max(first.tick_lines())))
+
+
+def test_a_clock_set_ahead_and_back_uses_up_no_dumps(rig: Rig, wall: Wall) -> None:
+    """Dumps dated by a clock that was a year ahead are not counted as today's for a year: the next incident has its dump."""
+    rules = rig.rules(ConfigSpaceAllOnes={"clear": "400ms"})
+    running = rig.start(rig.pci(), rig.host(), rules_dir=rules, wall_shift=wall.path, patience={"xidwatch.core.incidents:DUMPS_PER_DAY": 2})
+    running.tick(2)
+    for shift in (365 * DAY, 365 * DAY, 0.0):
+        wall.set_to(shift)
+        heard = len(running.lines)
+        rig.tree.die(SWITCH)
+        running.line("TAKE_DUMP .* ok", after=heard)
+        rig.tree.recover(SWITCH)
+        running.line("incident .* closed", after=heard)
+    assert running.terminate()[0] == 0
+    assert len(dumps.folders(rig.state_dir)) == 3
+
+
+def test_what_is_shown_since_when_is_never_in_the_future(rig: Rig, wall: Wall) -> None:
+    """After a jump back the state file is dated now, and whoever reads its age reads it from the clock nobody can set."""
+    running = rig.start(rig.pci(), rig.host(), wall_shift=wall.path)
+    running.tick(2)
+    before = running.state()
+    wall.set_to(-HOUR)
+    running.ticks_more(2)
+    after = running.state()
+    assert from_iso(before["time"]) - from_iso(after["time"]) == pytest.approx(HOUR, abs=30)
+    assert 0 < after["mono_ms"] - before["mono_ms"] < 30_000
+    assert running.metrics()["xidwatch_sample_age_seconds"] < 2 * INTERVAL_SECONDS
+    assert running.terminate()[0] == 0

@@ -332,14 +332,27 @@ def test_listening_asks_no_name_service(collector: SnapshotCollector, monkeypatc
     server.close()
 
 
-def test_clients_that_say_nothing_keep_nobody_out_for_long(
+@pytest.mark.parametrize("says", [b"", b"GET /metrics HTT"], ids=["nothing", "half a request"])
+def test_clients_that_dawdle_keep_nobody_out(collector: SnapshotCollector, server: MetricsServer, says: bytes) -> None:
+    """Three times as many as are served at a time: the oldest are hung up on, and a scraper is answered at once."""
+    assert server.port
+    clients = []
+    for _ in range(3 * metrics.MOST_SCRAPES):
+        clients.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+        clients[-1].sendall(says)
+    assert scrape(server)[0] == 200
+    assert clients[0].recv(10) == b""
+    for client in clients:
+        client.close()
+
+
+def test_clients_that_say_nothing_are_hung_up_on_in_time(
     collector: SnapshotCollector, server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are bounded in number, one too many is hung up on, and each is hung up on in time."""
+    """Also when nobody else wants their place; their threads end."""
     monkeypatch.setattr(metrics._Handler, "timeout", 0.2)
     assert server.port
-    clients = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(metrics.MOST_SCRAPES + 1)]
-    assert clients[-1].recv(10) == b""
+    clients = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(metrics.MOST_SCRAPES)]
     assert [client.recv(10) for client in clients] == [b""] * len(clients)
     for client in clients:
         client.close()

@@ -24,7 +24,8 @@ from xidwatch import __version__
 from xidwatch.clock import Clock
 from xidwatch.core.model import Condition, Missing, PciAddress, Readings, Status, Subject, Value
 
-MOST_SCRAPES = 8  # at a time; a ninth is hung up on
+MOST_SCRAPES = 8  # at a time; for a ninth the oldest is hung up on, so that clients that dawdle keep no scraper out
+MOST_THREADS = 2 * MOST_SCRAPES  # with those that are just being hung up on
 CLIENT_SECONDS = 10.0  # a client that asks nothing for so long is hung up on
 NEVER_SECONDS = 3600.0
 
@@ -223,7 +224,9 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, address: str, port: int, app: Callable[..., Any]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._free = threading.BoundedSemaphore(MOST_SCRAPES)
+        self._room = threading.BoundedSemaphore(MOST_THREADS)
+        self._served: dict[socket.socket, None] = {}  # oldest first
+        self._lock = threading.Lock()
         super().__init__((address, port), _Handler)
         self.set_app(app)
 
@@ -235,13 +238,14 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Hand over to a thread, or hang up."""
-        if not self._free.acquire(blocking=False):
+        if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        self._begin(request)
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread was to be had
-            self._free.release()
+            self._end(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -249,7 +253,21 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._end(request)
+
+    def _begin(self, request: socket.socket) -> None:
+        with self._lock:
+            if len(self._served) >= MOST_SCRAPES:
+                oldest = next(iter(self._served))
+                del self._served[oldest]
+                with suppress(OSError):  # it went by itself
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread, wherever it waits, is told at once
+            self._served[request] = None
+
+    def _end(self, request: socket.socket) -> None:
+        with self._lock:
+            self._served.pop(request, None)
+        self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a client that went away is no news either."""

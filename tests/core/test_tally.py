@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from xidwatch.core import tally
 from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Severity, Subject
-from xidwatch.core.tally import DRIVER, INJECTED_PER_TICK, RECORDS_PER_TICK, Tally
+from xidwatch.core.tally import DRIVER, INJECTED_PER_TICK, MOST_HEADS, MOST_NAMED, RECORDS_PER_TICK, Tally
 
 CARD = PciAddress.parse("0000:11:00.0")
 GPU = Subject("gpu", str(CARD))
@@ -141,6 +141,31 @@ def test_the_first_of_its_kind_is_written_in_any_flood() -> None:
     books = counted(*distinct(RECORDS_PER_TICK + 10))
     elsewhere = replace(XID_31, pci=PciAddress.parse("0000:12:00.0"))
     assert flags(XID_79, UVM, elsewhere, replace(XID_79, text="again"), XID_31, begin=books) == [True, True, True, False, False]
+
+
+def address(number: int) -> PciAddress:
+    return PciAddress.parse(f"{number >> 13:04x}:{number >> 5 & 255:02x}:{number & 31:02x}.0")
+
+
+def test_a_log_gone_mad_names_no_more_devices_than_a_host_can_have() -> None:
+    """What it says of a further address it says of the driver; a GPU that is really there is named in any flood, and the text stays."""
+    flood = [(NOON, replace(XID_79, seq=number, pci=address(number), text=f"fallen {number}")) for number in range(MOST_NAMED + 50)]
+    real = (NOON, replace(XID_79, pci=PciAddress.parse("00ff:11:00.0")))
+    books, events = tally.bounded(Tally(), [*flood, real], seen={Subject("gpu", "00ff:11:00.0")})
+    named = [event.pci for _, event in events]
+    assert named == [*(address(number) for number in range(MOST_NAMED)), *[None] * 50, real[1].pci]
+    assert [event.text for _, event in events] == [event.text for _, event in (*flood, real)]
+    assert tally.bounded(books, events, seen=()) == (books, events)
+    counts, _ = tally.count(books, events)
+    assert lines(counts, DRIVER) == (50, 0)
+    assert lines(counts, Subject("gpu", "00ff:11:00.0")) == (1, 1)
+
+
+def test_however_unlike_each_other_lines_are_written_up_to_a_limit() -> None:
+    """Each the first of its kind: beyond the limit they are counted."""
+    unlike = [replace(XID_31, seq=number, xid=number) for number in range(MOST_HEADS + 30)]
+    books = counted(*unlike)
+    assert (flags(*unlike).count(True), tally.flush(books)[2]) == (MOST_HEADS, 30)
 
 
 def test_a_flood_from_a_process_crowds_out_no_line_of_the_kernel() -> None:

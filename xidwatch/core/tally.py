@@ -6,7 +6,7 @@ A batch is counted in one go and the books are copied once for it: in a flood a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Subject, Value
@@ -14,6 +14,8 @@ from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Subjec
 XID_WINDOW_SECONDS = 45
 RECORDS_PER_TICK = 500  # distinct events written out between two ticks; a flood beyond is counted, not written
 INJECTED_PER_TICK = 100  # the same for what processes write: a budget of its own, so that it never crowds out the kernel
+MOST_HEADS = 2000  # of them, however unlike each other: past it also what has not been seen in any form is counted only
+MOST_NAMED = 256  # addresses the log may name beside the GPUs that are there: what it says of a further one, it says of the driver
 DRIVER = Subject("driver", "nvidia")
 
 FoldKey = tuple[str, int | None, PciAddress | None, str]
@@ -38,11 +40,31 @@ class Tally:
     folds: Folds = field(default_factory=dict)
     injected: Folds = field(default_factory=dict)
     suppressed: int = 0
+    named: frozenset[PciAddress] = frozenset()  # all addresses that were taken for one of a GPU
 
 
 def subject_of(event: KernelEvent) -> Subject:
     """Whom an event is about: the GPU it names, else the NVIDIA driver as a whole."""
     return Subject("gpu", str(event.pci)) if event.pci else DRIVER
+
+
+def bounded(
+    tally: Tally, events: Iterable[tuple[Moment, KernelEvent]], seen: Collection[Subject]
+) -> tuple[Tally, list[tuple[Moment, KernelEvent]]]:
+    """The events with no more addresses than a host can have: in a log gone mad each would cost conditions and series for ever.
+
+    `seen`: who has answered for itself is named in any case. Of what is taken from an event its text keeps all.
+    """
+    named = set(tally.named)
+    kept = []
+    for at, event in events:
+        if event.pci and not event.injected and event.pci not in named:
+            if len(named) < MOST_NAMED or Subject("gpu", str(event.pci)) in seen:
+                named.add(event.pci)
+            else:
+                event = replace(event, pci=None)  # noqa: PLW2901
+        kept.append((at, event))
+    return (tally if len(named) == len(tally.named) else replace(tally, named=frozenset(named))), kept
 
 
 def count(tally: Tally, events: Iterable[tuple[Moment, KernelEvent]]) -> tuple[Tally, tuple[bool, ...]]:
@@ -65,6 +87,7 @@ class _Page:
         self._bus_lost = dict(tally.bus_lost)
         self._folds = dict(tally.folds)
         self._injected = dict(tally.injected)
+        self._heads = {key[:3] for key in tally.folds}
         self._suppressed = tally.suppressed
 
     def take(self, at: Moment, event: KernelEvent) -> bool:
@@ -93,10 +116,12 @@ class _Page:
         if seen is not None:
             folds[key] = (event, seen[1] + 1)  # the latest: its number in the log is how far the record of the repeats reaches
             return False
-        if len(folds) >= limit and (event.injected or any(known[:3] == key[:3] for known in folds)):
+        if len(folds) >= limit and (event.injected or key[:3] in self._heads or len(folds) >= MOST_HEADS):
             self._suppressed += 1
             return False
         folds[key] = (event, 0)
+        if not event.injected:
+            self._heads.add(key[:3])
         return True
 
     def tally(self) -> Tally:

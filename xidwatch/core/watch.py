@@ -185,15 +185,16 @@ def _kernel(now: _Step, given: KernelRead) -> None:
     known = now.state.tally
     last_seq = known.last_seq if given.last_seq is None else given.last_seq
     page = replace(known, unreadable=None, last_seq=last_seq, lost_since_tick=known.lost_since_tick + given.lost)
+    page, events = tally.bounded(page, given.events, now.state.readings)
     if given.history:
         still_lost = {key[0] for key, held in now.conditions.items() if key[1] == "GpuLost" and held.condition.status is Status.TRUE}
-        now.change(tally=tally.recall(page, given.events, still_lost=frozenset(still_lost)))
+        now.change(tally=tally.recall(page, events, still_lost=frozenset(still_lost)))
         _gap(now, given)
         return
-    page, worth = tally.count(page, given.events)
+    page, worth = tally.count(page, events)
     now.change(tally=page)
     _gap(now, given)
-    for (at, event), deserves_record in zip(given.events, worth, strict=True):
+    for (at, event), deserves_record in zip(events, worth, strict=True):
         _event(now, event, at, given.at, deserves_record=deserves_record)
 
 

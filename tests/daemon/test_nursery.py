@@ -128,6 +128,27 @@ def test_children_outlive_their_nursery(ward: Ward) -> None:
         assert ask(another)["done"]
 
 
+def test_one_that_has_been_stopped_is_replaced(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its children serve on; the child it owed ends unborn, after the patience for an answer; the next is born elsewhere."""
+    with ExitStack() as open_:
+        first, sock = ward.nursery.start(WORKER, "worker", SCRIPTED)
+        open_.enter_context(sock)
+        stopped = ward.own_pid(first)
+        os.kill(stopped, signal.SIGSTOP)
+        monkeypatch.setattr(nursery, "ANSWER_SECONDS", 0.3)
+        _, owed = ward.nursery.start(WORKER, "owed", SCRIPTED)
+        open_.enter_context(owed)
+        ward.until(lambda: has_ended(stopped, 0))
+        assert line(owed) == b""
+        ward.loop.turn(1.0)  # its end is seen
+        monkeypatch.undo()
+        second, another = ward.nursery.start(WORKER, "worker", SCRIPTED)
+        open_.enter_context(another)
+        assert ward.own_pid(second) != stopped
+        assert ask(sock)["done"]
+        assert ask(another)["done"]
+
+
 def test_it_ignores_what_is_meant_for_the_daemon_and_leaves_with_it(ward: Ward) -> None:
     """TERM, INT and HUP to the whole group leave it standing; end of input does not. A child of its own takes TERM."""
     request, sock = ward.nursery.start(WORKER, "worker", SCRIPTED)

@@ -7,8 +7,10 @@ touches no driver, and from then on forks them on request: no disk, no import, a
     -> {"start": 7, "target": "xidwatch.probes.worker:main", "name": "pci", "options": {...}}   + one end of a socket pair
     <- {"started": 7, "pid": 4711, "start_ticks": 182739}
     <- {"exited": 4711, "status": -6}
+    <- {"refused": 8}                                       there was no memory for it, say
 
-A child gets `target(channel, options)`. The nursery ignores SIGTERM and leaves when the daemon does.
+A child gets `target(channel, options)`. The nursery ignores SIGTERM and leaves when the daemon does. One that answers nothing
+(somebody has stopped it) is ended by force, for it holds no driver; its children live on, and those it owed end unborn.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.daemon.loop import Loop
-from xidwatch.daemon.processes import comm, start_ticks
+from xidwatch.daemon.processes import comm, end_now, start_ticks
 
 MAX_MESSAGE = 64 * 1024
+ANSWER_SECONDS = 20.0  # a request is answered in milliseconds; only the first waits for imports, perhaps from a busy disk
 
 
 class Nursery:
@@ -48,6 +51,7 @@ class Nursery:
         self._on_started = on_started
         self._on_exited = on_exited
         self._next = 1
+        self._answered = 0  # the highest number that was
         self._sock = self._launch()
 
     def start(self, target: str, name: str, options: Mapping[str, object]) -> tuple[int, socket.socket]:
@@ -60,7 +64,14 @@ class Nursery:
         except OSError:  # it died since the last turn: end of file will be seen; this child is never born
             pass
         theirs.close()
+        asked = self._pid, self._ticks
+        self._loop.after(ANSWER_SECONDS, lambda: self._end_if_silent(number, *asked))
         return number, ours
+
+    def _end_if_silent(self, number: int, pid: int, ticks: int | None) -> None:
+        """Then end of file comes, and another is launched."""
+        if number > self._answered and pid == self._pid and start_ticks(pid) == ticks is not None:
+            end_now(pid)
 
     def close(self) -> None:
         """The nursery leaves; children that still run are on their own."""
@@ -74,7 +85,8 @@ class Nursery:
             theirs.set_inheritable(True)  # the only one beside the standard three
             nothing_to_read = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
             # Never waited for: it is seen to end by end of file, and reaped by the kernel (SIGCHLD is ignored).
-            os.posix_spawn(sys.executable, command, os.environ, file_actions=[nothing_to_read])
+            self._pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=[nothing_to_read])
+        self._ticks = start_ticks(self._pid)
         ours.setblocking(False)
         self._loop.watch(ours, self._read)
         return ours
@@ -91,6 +103,7 @@ class Nursery:
             self._sock = self._launch()
             return
         message = json.loads(data)
+        self._answered = max(self._answered, message.get("started", 0), message.get("refused", 0))
         if "started" in message:
             self._on_started(message["started"], message["pid"], message["start_ticks"])
         elif "exited" in message:
@@ -137,6 +150,7 @@ def _serve(daemon: socket.socket) -> bool:
     except OSError as error:  # no memory, too many tasks: this child is not born, and the daemon sees its channel end
         os.close(descriptors[0])
         print(f"xidwatch nursery: {request['name']} cannot be started: {error}", file=sys.stderr)
+        _tell(daemon, {"refused": request["start"]})
         return True
     if pid == 0:
         _child(request, descriptors[0])

@@ -12,13 +12,15 @@ from xidwatch.core import health, incidents, rules, tally
 from xidwatch.core.expression import Facts
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import Closed, Gap, Opened
-from xidwatch.core.model import Action, ActionKind, Incident, Moment, Status, Subject, Transition, Value
-from xidwatch.core.rules import Rule
+from xidwatch.core.model import PCI_KINDS, Action, ActionKind, Incident, Moment, Status, Subject, Transition, Value
+from xidwatch.core.rules import Judgement, Rule
 from xidwatch.core.state import State, Step
 
 DRIVER_KINDS = ("gpu", "driver")
 # From the root down: an incident is named after the topmost thing that is bad, not after what cannot answer because of it.
 KIND_ORDER = ("port", "gpu", "nvme", "driver", "rail", "chip", "host", "kernel", "probe")
+
+_STRUCK_OFF = Judgement(Status.NOT_APPLICABLE, "nothing is at this address, and nothing is expected there")
 
 
 def judge(now: Step, news: Mapping[Subject, Collection[str] | None], at: Moment, *, polled: bool, because: str = "") -> None:
@@ -44,12 +46,25 @@ def _judge_one(now: Step, rule: Rule, subject: Subject, at: Moment, *, polled: b
     before = now.conditions.get(key)
     if because and before and before.condition.status is Status.TRUE and before.good_since is None:
         return  # a line can only accuse: in a flood of them there is nothing to judge again
-    facts = Facts(_facts(now.state, subject), now.state.expected.get(subject, {}))
-    judged = rules.judge(rule, subject.kind, facts)
+    judged = rules.judge(rule, subject.kind, Facts(_facts(now.state, subject), _expected(now.state, subject)))
     if because and judged.status is Status.TRUE:
         judged = replace(judged, reason=f"kernel: {because}")
+    _advance(now, rule, before, judged, subject, at, polled=polled, because=because)
+
+
+def retire(now: Step, strangers: Collection[Subject], at: Moment) -> None:
+    """Nothing is at these addresses and nothing is missed there: whatever was held about them applies no longer."""
+    by_type = {rule.type: rule for rule in now.rules}
+    for (subject, type_), before in tuple(now.conditions.items()):
+        if subject in strangers and type_ in by_type:
+            _advance(now, by_type[type_], before, _STRUCK_OFF, subject, at, polled=True, because="")
+
+
+def _advance(
+    now: Step, rule: Rule, before: Tracked | None, judged: Judgement, subject: Subject, at: Moment, *, polled: bool, because: str
+) -> None:
     after = health.advance(rule, before or health.begin(subject, rule, at), judged, at, polled=polled)
-    now.hold(key, after)
+    now.hold((subject, rule.type), after)
     was = before.condition.status if before else Status.UNKNOWN
     first_and_quiet = before is None and after.condition.status is not Status.TRUE
     if after.condition.status is not was and not first_and_quiet:
@@ -58,9 +73,15 @@ def _judge_one(now: Step, rule: Rule, subject: Subject, at: Moment, *, polled: b
 
 def _facts(state: State, subject: Subject) -> Mapping[str, Value]:
     values = state.readings.get(subject, {})
+    if subject.kind in PCI_KINDS:
+        values = {**values, **state.errors.facts.get(subject, {}), **state.roster.facts.get(subject, {})}
     if subject.kind in DRIVER_KINDS:
-        return {**values, **tally.device_readings(state.tally, subject)}
+        values = {**values, **tally.device_readings(state.tally, subject)}
     return values
+
+
+def _expected(state: State, subject: Subject) -> Mapping[str, Value]:
+    return {**state.expected.get(subject, {}), **state.roster.expected.get(subject, {})}
 
 
 def _edge(now: Step, rule: Rule, was: Status, tracked: Tracked, last_good: Moment | None) -> None:

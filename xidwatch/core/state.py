@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from xidwatch.core.aer import Errors
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import ConditionKey, Output
 from xidwatch.core.model import Incident, Readings
+from xidwatch.core.roster import Roster
 from xidwatch.core.rules import Rule
 from xidwatch.core.tally import Tally
 
@@ -22,6 +24,9 @@ class State:
     conditions: Mapping[ConditionKey, Tracked] = field(default_factory=dict)
     readings: Readings = field(default_factory=dict)  # of the latest tick, and of looks since
     expected: Readings = field(default_factory=dict)  # as learnt while healthy
+    inventory: Readings = field(default_factory=dict)  # of PCI devices: what does not change, as last told
+    roster: Roster = field(default_factory=Roster)
+    errors: Errors = field(default_factory=Errors)
     tally: Tally = field(default_factory=Tally)
     incident: Incident | None = None
     dumps: tuple[float, ...] = ()  # wall times of the last day's dumps

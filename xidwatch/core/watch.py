@@ -7,15 +7,19 @@ follows from, and nothing here waits, reads or writes.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from xidwatch.core import edges, health, learning, tally
+from xidwatch.core import aer, edges, health, learning, roster, tally
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import (
+    Announced,
+    ConditionKey,
     DriverRenewed,
     DumpFailed,
     Gap,
     Input,
+    Inventoried,
     KernelLogUnreadable,
     KernelRead,
     KernelRecord,
@@ -28,10 +32,12 @@ from xidwatch.core.messages import (
 )
 from xidwatch.core.model import (
     KERNEL,
+    PCI_KINDS,
     Action,
     ActionKind,
     Condition,
     KernelEvent,
+    Missing,
     Moment,
     Readings,
     Sample,
@@ -39,6 +45,7 @@ from xidwatch.core.model import (
     Status,
     Subject,
     Transition,
+    Value,
 )
 from xidwatch.core.rules import Rule
 from xidwatch.core.state import State, Step
@@ -60,6 +67,10 @@ def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tu
             _sample(now, sample)
         case Looked(at=at, readings=readings):
             _looked(now, readings, at)
+        case Inventoried(at=at, inventory=inventory):
+            _inventoried(now, inventory, at)
+        case Announced(at=at, cause=cause):
+            _look(now, at, cause)
         case KernelRead():
             _kernel(now, given)
         case KernelLogUnreadable(why=why):
@@ -82,7 +93,7 @@ def _restore(now: Step, given: Restored) -> None:
         for key, condition in given.conditions.items()
         if condition.subject.kind in kinds.get(condition.type, ())
     }
-    fatal = frozenset(key[0] for key, c in given.conditions.items() if key[1] == "DriverFatalXid" and c.status is Status.TRUE)
+    fatal, lost = (_true_of(given.conditions, type_) for type_ in ("DriverFatalXid", "GpuLost"))
     now.change(
         conditions=conditions,
         incident=given.incident,
@@ -90,17 +101,26 @@ def _restore(now: Step, given: Restored) -> None:
         expected=given.expected,
         dumps=given.dumps,
         driver_released=bool(fatal),
-        tally=replace(now.state.tally, standing=fatal),
+        inventory=given.inventory,
+        roster=roster.Roster(given.members or {}, anew=given.members is None),
+        tally=replace(now.state.tally, standing=fatal, standing_lost=lost),
     )
+
+
+def _true_of(conditions: Mapping[ConditionKey, Condition], type_: str) -> frozenset[Subject]:
+    return frozenset(subject for (subject, of), condition in conditions.items() if of == type_ and condition.status is Status.TRUE)
 
 
 def _sample(now: Step, sample: Sample) -> None:
     now.change(tally=tally.proven(now.state.tally, _answering(sample.readings)))
     complete = {**sample.readings, KERNEL: tally.kernel_readings(now.state.tally, sample.at)}
     now.change(readings=complete)  # what is not in it has not been read: an older value would pass for fresh
-    _learn(now, sample.at)
-    everything = complete.keys() | {subject for subject, _ in now.conditions} | tally.accused(now.state.tally)
-    edges.judge(now, dict.fromkeys(everything), sample.at, polled=True)
+    now.change(errors=aer.counted(now.state.errors, complete, sample.at))
+    _learn(now, sample.at, roster.listing(complete))
+    everything = complete.keys() | {subject for subject, _ in now.conditions} | tally.accused(now.state.tally) | now.state.roster.absent
+    strangers = _strangers(now)
+    edges.judge(now, dict.fromkeys(everything - strangers), sample.at, polled=True)
+    edges.retire(now, strangers, sample.at)
     edges.close_if_over(now, sample.at)
     incident = now.state.incident
     if incident is not None and incident.dumps == 0:  # the run that opened it ended before it could ask, or the disk refused
@@ -115,8 +135,23 @@ def _sample(now: Step, sample: Sample) -> None:
 
 
 def _looked(now: Step, readings: Readings, at: Moment) -> None:
+    listed = roster.listing(readings)
+    before = now.state.readings
+    if not isinstance(listed, Missing):  # whom a complete list does not name is not there any more
+        gone = {subject: {"present": 0} for subject, values in before.items() if values.get("present") == 1 and subject.kind in PCI_KINDS}
+        readings = {**gone, **readings}
     _merge(now, readings)
-    edges.judge(now, readings, at, polled=False)
+    _learn(now, at, listed)
+    news: dict[Subject, Collection[str]] = {**dict.fromkeys(now.state.roster.absent, ("present",)), **readings}
+    edges.judge(now, news, at, polled=False)
+    edges.close_if_over(now, at)
+
+
+def _inventoried(now: Step, inventory: Readings, at: Moment) -> None:
+    """Who a device is and what its link could do is known only now."""
+    now.change(inventory={subject: facts for subject, facts in inventory.items() if subject.kind in PCI_KINDS})
+    _learn(now, at, now.state.roster.listed)
+    edges.judge(now, dict.fromkeys(now.state.roster.facts, ("present", "identity", "capable_link_width")), at, polled=False)
     edges.close_if_over(now, at)
 
 
@@ -161,7 +196,8 @@ def _event(now: Step, event: KernelEvent, at: Moment, read_at: Moment, *, deserv
     if event.injected:
         return
     cause = _cause(now.out[before:], event)
-    if news or event.kind in LOOK_KINDS:
+    # A lost switch brings hundreds of lines; one look answers them all.
+    if (news or event.kind in LOOK_KINDS) and read_at.mono - now.state.looked_at >= SECONDS_BETWEEN_LOOKS:
         _look(now, read_at, cause)
     if event.driver_fatal and not now.state.driver_released:
         now.change(driver_released=True)
@@ -169,8 +205,6 @@ def _event(now: Step, event: KernelEvent, at: Moment, read_at: Moment, *, deserv
 
 
 def _look(now: Step, at: Moment, cause: str) -> None:
-    if at.mono - now.state.looked_at < SECONDS_BETWEEN_LOOKS:  # a lost switch brings hundreds of lines; one look answers them all
-        return
     now.change(looked_at=at.mono)
     now.out.append(Action(now.id("a"), at, ActionKind.LOOK, cause))
 
@@ -197,14 +231,21 @@ def _answering(readings: Readings) -> frozenset[Subject]:
     return frozenset(subject for subject, values in readings.items() if subject.kind == "gpu" and values.get("nvml_status") == 0)
 
 
-def _learn(now: Step, at: Moment) -> None:
-    """What a device looks like while nothing is wrong. Never during an incident: that is no time to learn what is normal."""
-    if now.state.incident is not None:
-        return
-    learnt = learning.news(now.state.readings, now.state.expected)
-    if learnt:
-        now.change(expected={**now.state.expected, **learnt})
-        now.out.append(Learnt(at, now.state.expected))
+def _learn(now: Step, at: Moment, listed: Value) -> None:
+    """Who is there, and what a device looks like while nothing is wrong: an incident is no time to learn what is normal."""
+    state = now.state
+    is_well = state.incident is None
+    learnt = learning.news(state.readings, state.expected) if is_well else {}
+    known = roster.renewed(state.roster, state.readings, state.inventory, listed, may_learn=is_well)
+    now.change(expected={**state.expected, **learnt} if learnt else state.expected, roster=known)
+    if learnt or known.members != state.roster.members:
+        now.out.append(Learnt(at, now.state.expected, known.members))
+
+
+def _strangers(now: Step) -> frozenset[Subject]:
+    """Whom nobody would ever judge again. What the kernel log has said stands."""
+    judged = {subject for subject, _ in now.conditions if subject.kind in PCI_KINDS}
+    return now.state.roster.strangers(judged, now.state.readings) - tally.accused(now.state.tally)
 
 
 # -------------------------------------------------------------------------------------------------------------- views

@@ -2,9 +2,11 @@
 
     {"state_dir": "...", "run_dir": "...", "config": {"interval": "0.5s"}, "config_path": null, "rules_dir": "...", "once": false,
      "specs": [{"name": "host", "target": "xidwatch.probes.host:create"}],
+     "uevents": "/tmp/.../uevents",
      "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}}
 
-`patience` replaces constants that a test would otherwise have to sit out, in the daemon's own process only.
+`uevents` is a pipe that stands in for the kernel's announcements (`tests.fakes.uevents`). `patience` replaces constants that a
+test would otherwise have to sit out, in the daemon's own process only.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.fakes.uevents import piped
 from xidwatch.config import load_rules, parse_config, rules_dir
 from xidwatch.daemon.main import run
 from xidwatch.daemon.service import Settings
@@ -27,6 +30,8 @@ def main(path: str) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one of the probes aborts on purpose
     given = json.loads(Path(path).read_text())
     _replace(given.get("patience", {}))
+    if given.get("uevents"):
+        _replace({"xidwatch.daemon.announcements:Uevents": piped(given["uevents"])})
     settings = Settings(
         state_dir=Path(given["state_dir"]),
         run_dir=Path(given["run_dir"]),
@@ -39,11 +44,11 @@ def main(path: str) -> int:
     return run(settings)
 
 
-def _replace(patience: Mapping[str, float]) -> None:
-    for place, seconds in patience.items():
+def _replace(instead: Mapping[str, object]) -> None:
+    for place, value in instead.items():
         module, _, name = place.partition(":")
         assert hasattr(importlib.import_module(module), name), place
-        setattr(importlib.import_module(module), name, seconds)
+        setattr(importlib.import_module(module), name, value)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ GPU_GAUGES: GaugeTable = (
     ),
 )
 PORT_GAUGES: GaugeTable = (
-    ("link_width", "xidwatch_pcie_link_width", "PCIe lanes now; 63 is what a dead device reads as"),
+    ("link_width", "xidwatch_pcie_link_width", "PCIe lanes now; 0 without a link"),
     ("link_gts", "xidwatch_pcie_link_transfers_per_second", "PCIe link speed of a lane now; idle GPUs slow down and that is no fault"),
 )
 RAIL_GAUGES: GaugeTable = (("volts", "xidwatch_rail_volts", "Voltage of a supply rail the operator has named"),)

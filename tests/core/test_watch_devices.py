@@ -54,6 +54,12 @@ def renumbered(by: int, root: str = "0000:00") -> Readings:
     return moved
 
 
+def other_half() -> Readings:
+    """The GPU side a second time, in a domain of its own."""
+    half = {subject: values for subject, values in renumbered(0, root="0001:00").items() if subject in CHAINS and subject != DISK}
+    return {Subject(subject.kind, subject.name.replace("0000:", "0001:")): values for subject, values in half.items()}
+
+
 # ---------------------------------------------------------------------------------------------------------- gone, in this boot
 
 
@@ -223,10 +229,27 @@ def test_below_a_root_bus_with_another_number_everything_is_where_it_was() -> No
     assert len(after.state.roster.members) == len(CHAINS)
 
 
+def test_two_root_buses_with_the_same_tree_that_both_have_other_numbers_are_sorted_out_by_their_cards() -> None:
+    """Nobody can say which is which before a card has told its UUID: until then nothing is claimed, and then nothing is missing."""
+    twin = other_half()
+    cards = [*GPUS, *(subject for subject in twin if subject.kind == "gpu")]
+    story = Story(readings=healthy() | twin)
+    story.ticks(2)
+    story.inventory({card: {"uuid": f"GPU-{n}"} for n, card in enumerate(cards)})
+    after = story.restart(new_boot=True)
+    after.readings = renumbered(0, root="0000:40")
+    after.readings |= {s: {**v, "chain": str(v["chain"]).replace("0001:00", "0001:40")} for s, v in twin.items()}
+    after.ticks(2)
+    assert {after.status(card, "GpuMissing") for card in cards} == {F}
+    after.inventory({card: {"uuid": f"GPU-{n}"} for n, card in enumerate(cards)})
+    after.ticks(2)
+    assert bad(after.out) == []
+    assert after.verdict == "healthy"
+
+
 def test_two_root_buses_with_the_same_tree_are_two_places() -> None:
     """A chain without its root bus would take one host half for the other."""
-    other = {Subject(s.kind, s.name.replace("0000:", "0001:")): v for s, v in renumbered(0, root="0001:00").items() if s in CHAINS}
-    story = known(healthy() | other)
+    story = known(healthy() | other_half())
     gone = Subject("gpu", "0001:11:00.0")
     (edge,) = bad(story.take_out(gone).tick())
     assert (edge.subject, edge.type) == (gone, "GpuMissing")

@@ -10,7 +10,7 @@ same and only that bus has another number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -19,6 +19,7 @@ from xidwatch.core.model import HOST, PCI_KINDS, Missing, PciAddress, Readings, 
 NAMES = ("board", "serial", "uuid")  # what a device is told apart by; the last two not every one has
 OWN_NAMES = ("serial", "uuid")  # no two devices share them
 DRIVER = "nvidia"
+TELLING_DRIVERS = (DRIVER, "nvme")  # bound to one of these a device says who it is, sooner or later
 MOST_LANES = 32
 
 Facts = Mapping[str, Value]
@@ -32,13 +33,19 @@ class Roster:
     facts: Readings = field(default_factory=dict)
     expected: Readings = field(default_factory=dict)
     listed: Value = Missing.NOT_ASKED  # how many functions the latest complete list had, or why there is none
-    moved: frozenset[Subject] = frozenset()  # the addresses, seen in this run or remembered, at which a member is no longer
+    newcomers: frozenset[Subject] = frozenset()  # the places that this run has not known from before
+    moved: frozenset[Subject] = frozenset()  # under these names, addresses or places, a member is not known any more
     anew: bool = False  # there is no memory of earlier boots, since somebody took it away: what is here is all that should be
 
     @property
     def absent(self) -> frozenset[Subject]:
         """The members that are not where they were, whether or not that is known for sure."""
         return frozenset(subject for subject, facts in self.facts.items() if facts.get("present") != 1)
+
+    @property
+    def missed(self) -> frozenset[Subject]:
+        """The members that are nowhere."""
+        return frozenset(subject for subject, facts in self.facts.items() if facts.get("present") == 0)
 
     def strangers(self, judged: Iterable[Subject], readings: Readings) -> frozenset[Subject]:
         """Those judged by an address at which nobody is and nobody is missed: who was there has moved, or has been struck off."""
@@ -59,10 +66,12 @@ def renewed(known: Roster, readings: Readings, inventory: Readings, listed: Valu
     present = {place: _now(subject, readings, inventory) for place, subject in here.items()}
     members = dict(known.members) if isinstance(listed, Missing) else _after_moves(known.members, present)
     moved = {
-        Subject(place.kind, str(kept.get("address")))
+        name
         for place, kept in known.members.items()
         if place not in members or (place in present and kept.get("address") != present[place]["address"])
+        for name in (place, Subject(place.kind, str(kept.get("address"))))
     }
+    newcomers = known.newcomers | (present.keys() - members.keys() if members else frozenset())  # who is there first is no newcomer
     for place, now in present.items():
         members[place] = _learnt(members.get(place, {}), now, may_learn=may_learn)
     facts: dict[Subject, Facts] = {}
@@ -77,9 +86,9 @@ def renewed(known: Roster, readings: Readings, inventory: Readings, listed: Valu
             expected[subject] = {"identity": theirs, **({} if _differ(ours, theirs) else _width(kept))}
         else:
             subject = _name(place, kept, here)
-            facts[subject] = {"present": _absence(place, kept, {other: members[other] for other in here}, listed), **standing}
+            facts[subject] = {"present": _absence(place, members, here, newcomers, listed), **standing}
             expected[subject] = _width(kept)
-    return Roster(members, facts, expected, listed, known.moved | moved, known.anew)
+    return Roster(members, facts, expected, listed, newcomers, known.moved | moved, known.anew)
 
 
 # ---------------------------------------------------------------------------------------------------- who is here now
@@ -168,16 +177,20 @@ def _same_but_root(place: Subject, kept: Facts, other: Subject, now: Facts) -> b
 # ----------------------------------------------------------------------------------------------- what the rules may see
 
 
-def _absence(place: Subject, kept: Facts, others: Readings, listed: Value) -> Value:
-    """0 when it is nowhere. Not known while a newcomer of its make has not said who he is: it may have been moved.
+def _absence(place: Subject, members: Readings, here: Iterable[Subject], newcomers: Collection[Subject], listed: Value) -> Value:
+    """0 when it is nowhere. Not known while a newcomer may be it: one of its make that has not said who he is, or with the same tree.
 
     Where somebody with a name of his own used to be there is no room for doubt: if it is there now, he is missing.
     """
     if isinstance(listed, Missing):
         return listed
-    alike = [other for other in others if other.kind == place.kind and others[other].get("board") == kept.get("board")]
-    nameless = [other for other in alike if others[other].get("driver") == DRIVER and not _own_names(others, other)]
-    return Missing.NOT_ASKED if nameless and _own_names({place: kept}, place) else 0
+    kept = members[place]
+    alike = [other for other in here if other.kind == place.kind and members[other].get("board") == kept.get("board")]
+    if _own_names(members, place):
+        maybe = [other for other in alike if members[other].get("driver") in TELLING_DRIVERS and not _own_names(members, other)]
+    else:
+        maybe = [other for other in alike if other in newcomers and _same_but_root(place, kept, other, members[other])]
+    return Missing.NOT_ASKED if maybe else 0
 
 
 def _standing(place: Subject, kept: Facts, members: Readings) -> Facts:
@@ -216,7 +229,9 @@ def _identities(kept: Facts, now: Facts) -> tuple[Value, Value]:
     """Who is there and who was, in the same words: all that is known of both. Of a name not told yet nobody can say that it is the same."""
     common = [name for name in NAMES if _is_text(kept.get(name)) and _is_text(now.get(name))]
     ours, theirs = _told(common, now), _told(common, kept)
-    untold = [name for name in OWN_NAMES if _is_text(kept.get(name)) and now.get("driver") == DRIVER and not _is_told(now.get(name))]
+    untold = [
+        name for name in OWN_NAMES if _is_text(kept.get(name)) and now.get("driver") in TELLING_DRIVERS and not _is_told(now.get(name))
+    ]
     return Missing.NOT_ASKED if ours == theirs and (untold or not common) else ours, theirs if common else Missing.NOT_ASKED
 
 

@@ -143,9 +143,9 @@ def _gpus(shown: Snapshot) -> Iterable[Metric]:
 
 
 def _present(values: Mapping[str, Value]) -> bool | None:
-    """By what was measured: NVML's word for a lost GPU, then its own first dword or that of the bridge above it, then NVML's good word."""
+    """By what was measured: off the bus, NVML's word for a lost GPU, its first dword or that of the bridge above it, NVML's good word."""
     word, status = values.get("config_dword0"), values.get("nvml_status")
-    if status in NVML_LOST or word in NOT_THERE:
+    if values.get("present") == 0 or status in NVML_LOST or word in NOT_THERE:
         return False
     if isinstance(word, int):
         return word != 0xFFFFFFFF

@@ -137,11 +137,17 @@ def test_a_drive_that_was_pulled_is_said_and_opens_nothing() -> None:
 
 
 def test_a_port_without_gpus_below_may_go() -> None:
-    """A dock that is unplugged."""
+    """A dock that is unplugged leaves nothing behind that nobody could ever know."""
     dock = Subject("port", "0000:05:00.0")
     story = known(healthy() | {dock: {**healthy()[SWITCH], "chain": "0000:00/1c.0/00.0"}}).take_out(dock)
+    assert bad(story.look()) == []
     assert bad(story.ticks(2)) == []
-    assert story.status(dock, "PortMissing") is NA
+    assert {story.status(dock, type_) for type_ in ("PortMissing", "ConfigSpaceAllOnes", "AerFatal", "DeviceReplaced")} == {NA}
+    assert story.verdict == "healthy"
+    after = story.restart(new_boot=True)
+    after.tick()
+    after.inventory(uuids())
+    assert after.verdict == "healthy"
 
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "nouveau", ""])
@@ -150,6 +156,7 @@ def test_a_gpu_that_the_driver_never_held_is_not_managed(driver: str) -> None:
     readings = healthy()
     readings[GPU] |= {"driver": driver, "nvml_status": Missing.ABSENT}
     story = known(readings).take_out(GPU)
+    assert bad(story.look()) == []
     assert bad(story.ticks(2)) == []
     assert story.status(GPU, "GpuMissing") is NA
 

@@ -34,7 +34,7 @@ class Roster:
     expected: Readings = field(default_factory=dict)
     listed: Value = Missing.NOT_ASKED  # how many functions the latest complete list had, or why there is none
     newcomers: frozenset[Subject] = frozenset()  # the places that this run has not known from before
-    moved: frozenset[Subject] = frozenset()  # under these names, addresses or places, a member is not known any more
+    unmissed: frozenset[Subject] = frozenset()  # under these names, addresses or places, nobody is missed: moved, or not ours to miss
     anew: bool = False  # there is no memory of earlier boots, since somebody took it away: what is here is all that should be
 
     @property
@@ -48,11 +48,11 @@ class Roster:
         return frozenset(subject for subject, facts in self.facts.items() if facts.get("present") == 0)
 
     def strangers(self, judged: Iterable[Subject], readings: Readings) -> frozenset[Subject]:
-        """Those judged by an address at which nobody is and nobody is missed: who was there has moved, or has been struck off."""
+        """Those judged by a name under which nobody is and nobody is missed: moved, struck off, or gone and of no concern."""
         if isinstance(self.listed, Missing):
             return frozenset()
         gone = {subject for subject in judged if readings.get(subject, {}).get("present") != 1 and subject not in self.facts}
-        return frozenset(gone if self.anew else gone & self.moved)
+        return frozenset(gone if self.anew else gone & self.unmissed)
 
 
 def listing(readings: Readings) -> Value:
@@ -65,11 +65,11 @@ def renewed(known: Roster, readings: Readings, inventory: Readings, listed: Valu
     here = _here(readings)
     present = {place: _now(subject, readings, inventory) for place, subject in here.items()}
     members = dict(known.members) if isinstance(listed, Missing) else _after_moves(known.members, present)
-    moved = {
+    unmissed = {
         name
         for place, kept in known.members.items()
-        if place not in members or (place in present and kept.get("address") != present[place]["address"])
-        for name in (place, Subject(place.kind, str(kept.get("address"))))
+        if _has_moved(kept, members.get(place), present.get(place))
+        for name in _names(place, kept)
     }
     newcomers = known.newcomers | (present.keys() - members.keys() if members else frozenset())  # who is there first is no newcomer
     for place, now in present.items():
@@ -84,11 +84,13 @@ def renewed(known: Roster, readings: Readings, inventory: Readings, listed: Valu
             lanes = _capable(place, here, inventory)
             facts[subject] = {"present": 1, "identity": ours, "capable_link_width": lanes, **standing}
             expected[subject] = {"identity": theirs, **({} if _differ(ours, theirs) else _width(kept))}
+        elif not isinstance(listed, Missing) and (standing.get("managed") == 0 or standing.get("gpus_below") == 0):
+            unmissed |= _names(place, kept)  # a guest's card, a dock: it may go
         else:
             subject = _name(place, kept, here)
             facts[subject] = {"present": _absence(place, members, here, newcomers, listed), **standing}
             expected[subject] = _width(kept)
-    return Roster(members, facts, expected, listed, newcomers, known.moved | moved, known.anew)
+    return Roster(members, facts, expected, listed, newcomers, known.unmissed | unmissed, known.anew)
 
 
 # ---------------------------------------------------------------------------------------------------- who is here now
@@ -112,6 +114,10 @@ def _now(subject: Subject, readings: Readings, inventory: Readings) -> Facts:
 
 def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and not isinstance(value, Missing) and value != ""
+
+
+def _names(place: Subject, kept: Facts) -> frozenset[Subject]:
+    return frozenset((place, Subject(place.kind, str(kept.get("address")))))
 
 
 def _name(place: Subject, kept: Facts, here: Mapping[Subject, Subject]) -> Subject:
@@ -161,6 +167,11 @@ def _after_moves(members: Readings, present: Readings) -> dict[Subject, Facts]:
         if len(alike) == 1 and len(rivals) == 1:
             after[alike[0]] = after.pop(place)
     return after
+
+
+def _has_moved(before: Facts, after: Facts | None, now: Facts | None) -> bool:
+    """It is a member no longer under this place, or is there under another address."""
+    return after is None or (now is not None and before.get("address") != now["address"])
 
 
 def _own_names(devices: Readings, place: Subject) -> frozenset[tuple[str, Value]]:

@@ -143,7 +143,8 @@ def _looked(now: Step, readings: Readings, at: Moment) -> None:
     _merge(now, readings)
     _learn(now, at, listed)
     news: dict[Subject, Collection[str]] = {**dict.fromkeys(now.state.roster.absent, ("present",)), **readings}
-    edges.judge(now, news, at, polled=False)
+    strangers = _strangers(now)
+    edges.judge(now, {subject: names for subject, names in news.items() if subject not in strangers}, at, polled=False)
     edges.close_if_over(now, at)
 
 

@@ -410,6 +410,16 @@ def test_a_link_below_what_both_ends_can_do_is_a_remark() -> None:
     assert story.verdict == "healthy"
 
 
+def test_a_remark_that_cannot_be_made_yet_is_not_begun() -> None:
+    """What a link could do is told with the inventory, after the first tick: no edges come of that."""
+    story = Story()
+    story.ticks(2)
+    assert story.status(GPU, "LinkBelowCapability") is None
+    lanes: dict[str, Value] = {"max_link_width": 16}
+    assert edges(story.inventory({gpu: told | lanes for gpu, told in uuids().items()} | {DOWNSTREAM: lanes})) == []
+    assert story.status(GPU, "LinkBelowCapability") is F
+
+
 def test_a_slot_of_few_lanes_is_all_that_its_card_can_use() -> None:
     """Sixteen lanes on the card, eight at the port."""
     readings = healthy()

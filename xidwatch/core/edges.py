@@ -12,7 +12,7 @@ from xidwatch.core import health, incidents, rules, tally
 from xidwatch.core.expression import Facts
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import Closed, Gap, Opened
-from xidwatch.core.model import PCI_KINDS, Action, ActionKind, Incident, Moment, Status, Subject, Transition, Value
+from xidwatch.core.model import PCI_KINDS, Action, ActionKind, Incident, Moment, Severity, Status, Subject, Transition, Value
 from xidwatch.core.rules import Judgement, Rule
 from xidwatch.core.state import State, Step
 
@@ -47,6 +47,8 @@ def _judge_one(now: Step, rule: Rule, subject: Subject, at: Moment, *, polled: b
     if because and before and before.condition.status is Status.TRUE and before.good_since is None:
         return  # a line can only accuse: in a flood of them there is nothing to judge again
     judged = rules.judge(rule, subject.kind, Facts(_facts(now.state, subject), _expected(now.state, subject)))
+    if before is None and rule.severity is Severity.INFO and judged.status is Status.UNKNOWN:
+        return  # a mere remark begins when there is something to say: the inventory comes after the first tick
     if because and judged.status is Status.TRUE:
         judged = replace(judged, reason=f"kernel: {because}")
     _advance(now, rule, before, judged, subject, at, polled=polled, because=because)

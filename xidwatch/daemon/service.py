@@ -221,6 +221,7 @@ class Daemon:
     def _inventoried(self) -> None:
         self.take(Inventoried(self.clock.now(), self.memory.inventory))
         self._write_baseline()
+        self._showing.soon()
 
     def _write_baseline(self) -> None:
         """As learnt so far: what to compare with, and who was there.

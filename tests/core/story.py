@@ -17,6 +17,7 @@ from xidwatch.core.messages import (
     DriverRenewed,
     Gap,
     Input,
+    Inventoried,
     KernelLogUnreadable,
     KernelRead,
     KernelRecord,
@@ -28,6 +29,7 @@ from xidwatch.core.messages import (
     SampleTaken,
 )
 from xidwatch.core.model import (
+    HOST,
     Action,
     ActionKind,
     Condition,
@@ -58,9 +60,18 @@ KERNEL = Subject("kernel")
 NVML = Subject("probe", "nvml")
 PCI = Subject("probe", "pci")
 
+# Where they are, whatever the buses are called in this boot.
+CHAINS = {
+    SWITCH: "0000:00/03.1/00.0",
+    DOWNSTREAM: "0000:00/03.1/00.0/08.0",
+    DISK: "0000:00/01.1/00.0",
+    **{gpu: f"0000:00/03.1/00.0/{8 + n:02x}.0/00.0" for n, gpu in enumerate(GPUS)},
+}
+BOARDS = {"port": "1000:c010", "gpu": "10de:2204 1043:87c5", "nvme": "144d:a80a 144d:a801"}
+
 ALL_ONES: int = 0xFFFFFFFF
-LINK: Mapping[str, Value] = {"link_width": 16}
-SILENT: Mapping[str, Value] = {"command": Missing.DEVICE_LOST, "link_width": 63}
+LINK: Mapping[str, Value] = {"link_width": 16, "link_gts": 16.0}
+SILENT: Mapping[str, Value] = {"command": Missing.DEVICE_LOST, "link_width": Missing.DEVICE_LOST}
 BEHIND: Mapping[str, Value] = {
     "config_dword0": Missing.BEHIND_DEAD_PARENT,
     "command": Missing.BEHIND_DEAD_PARENT,
@@ -79,11 +90,20 @@ def healthy() -> Readings:
     host: Readings = {
         SWITCH: bridge | {"secondary_bus": 0x10, "subordinate_bus": 0x14},
         DOWNSTREAM: bridge | {"secondary_bus": 0x11, "subordinate_bus": 0x11},
-        DISK: {"config_dword0": 0xA80A144D, "command": 0x0506, "link_width": 4, "driver": "nvme"},
+        DISK: {"config_dword0": 0xA80A144D, "command": 0x0506, "link_width": 4, "link_gts": 16.0, "driver": "nvme"},
         NVML: {"success": 1, "answering": 1, "stuck_seconds": 0.0},
         PCI: {"success": 1, "answering": 1, "stuck_seconds": 0.0},
     }
-    return host | {gpu: dict(card) for gpu in GPUS}
+    host |= {gpu: dict(card) for gpu in GPUS}
+    return {subject: listed(subject) | values for subject, values in host.items()} | {HOST: {"pci_functions": len(CHAINS)}}
+
+
+def listed(subject: Subject) -> dict[str, Value]:
+    """What the list of PCI devices and the kernel's counters say of a function, in whatever state it is."""
+    if subject not in CHAINS:
+        return {}
+    counters: dict[str, Value] = {"aer_correctable": 0, "aer_nonfatal": 0, "aer_fatal": 0, "aer_native": 1}
+    return {"present": 1, "chain": CHAINS[subject], "board": BOARDS[subject.kind], **counters}
 
 
 def xid(gpu: Subject, number: int, said: str = "GPU has fallen off the bus.") -> str:
@@ -156,13 +176,24 @@ class Story:
 
     def look(self, *subjects: Subject) -> list[Output]:
         """An immediate look at the first dwords: registers only."""
-        names = ("config_dword0", "command", "secondary_bus", "subordinate_bus")
-        seen = {
+        names = ("present", "chain", "board", "driver", "config_dword0", "command", "secondary_bus", "subordinate_bus")
+        seen: Readings = {} if subjects else {HOST: dict(self.readings.get(HOST, {}))}
+        seen |= {
             subject: {name: self.readings[subject][name] for name in names if name in self.readings[subject]}
             for subject in subjects or tuple(self.readings)
             if subject.kind in ("port", "gpu", "nvme")
         }
         return self.give(Looked(self.now, seen))
+
+    def inventory(self, facts: Mapping[Subject, Mapping[str, Value]]) -> list[Output]:
+        """Who they are, as far as they could be asked."""
+        return self.give(Inventoried(self.now, {subject: dict(values) for subject, values in facts.items()}))
+
+    def take_out(self, *subjects: Subject) -> Story:
+        """These are not in the list of PCI devices any more."""
+        for subject in subjects:
+            del self.readings[subject]
+        return self
 
     def kernel(self, *texts: str, facility: int = 0, history: bool = False, lost: int = 0, at: Moment | None = None) -> list[Output]:
         """Records of the kernel log, a microsecond apart, read at once."""
@@ -193,7 +224,8 @@ class Story:
         else:
             after.seq = self.seq
         expected = {} if new_boot else self.state.expected
-        after.give(Restored(held, incident, self.state.next_id, expected, self.state.dumps))
+        inventory = {} if new_boot else self.state.inventory
+        after.give(Restored(held, incident, self.state.next_id, expected, self.state.dumps, self.state.roster.members, inventory))
         return after
 
     # ------------------------------------------------------------------------------------------------- what is held

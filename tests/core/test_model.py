@@ -59,6 +59,7 @@ def test_a_subject_has_a_kind() -> None:
 def test_only_a_pci_subject_has_an_address() -> None:
     """A probe called like a device is none."""
     assert Subject("gpu", "0000:3b:00.0").pci == PciAddress(0, 0x3B, 0)
+    assert Subject("gpu", "0000:00/03.1/00.0").pci is None  # where another one answers in this boot, only its place names it
     assert Subject("probe", "0000:3b:00.0").pci is None
     assert HOST.pci is None
 

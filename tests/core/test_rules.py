@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.story import RULES, XIDS
 from xidwatch.core.expression import Facts
-from xidwatch.core.learning import LEARNT, LEARNT_OF_RAILS
+from xidwatch.core.learning import LEARNT, LEARNT_OF_RAILS, REMEMBERED
 from xidwatch.core.model import Missing, Severity, Status, Value
 from xidwatch.core.rules import Rule, RulesError, judge, load, seconds
 
@@ -155,8 +155,39 @@ def test_a_judgement_shows_what_it_is_based_on() -> None:
 
 # ------------------------------------------------------------------------------------------------- the shipped table
 
+Shown = tuple[dict[str, Value], dict[str, Value], dict[str, Value], dict[str, Value]]
+
+OF_EVERY_FUNCTION: dict[str, Shown] = {
+    "DeviceReplaced": (
+        {"identity": "10de:2204, uuid GPU-2"}, {"identity": "10de:2204, uuid GPU-1"}, {"identity": Missing.NOT_ASKED},
+        {"identity": "10de:2204, uuid GPU-1"},
+    ),
+    "LinkWidthBelowBaseline": (
+        {"link_width": 8, "link_gts": 16.0, "link_end": "lower"}, {"link_width": 16, "link_gts": 2.5, "link_end": "lower"},
+        {"link_width": Missing.DEVICE_LOST, "link_gts": Missing.DEVICE_LOST, "link_end": "lower"}, {"link_width": 16},
+    ),
+    "LinkBelowCapability": (
+        {"link_width": 8, "link_gts": 16.0, "link_end": "lower", "capable_link_width": 16},
+        {"link_width": 8, "link_gts": 16.0, "link_end": "lower", "capable_link_width": 8},
+        {"link_width": 8, "link_gts": 16.0, "link_end": "lower", "capable_link_width": Missing.NOT_ASKED}, {},
+    ),
+    "AerCorrectableStorm": (
+        {"aer_native": 1, "aer_correctable_1h": 2001}, {"aer_native": 1, "aer_correctable_1h": 2000},
+        {"aer_native": 1, "aer_correctable_1h": Missing.TIMED_OUT}, {},
+    ),
+    "AerNonFatal": (
+        {"aer_native": 1, "aer_nonfatal_new": 1}, {"aer_native": 1, "aer_nonfatal_new": 0},
+        {"aer_native": 1, "aer_nonfatal_new": Missing.TIMED_OUT}, {},
+    ),
+    "AerFatal": (
+        {"aer_native": 1, "aer_fatal_new": 1, "aer_root_fatal_new": Missing.UNSUPPORTED},
+        {"aer_native": 1, "aer_fatal_new": 0, "aer_root_fatal_new": Missing.UNSUPPORTED},
+        {"aer_native": 1, "aer_fatal_new": Missing.TIMED_OUT, "aer_root_fatal_new": Missing.UNSUPPORTED}, {},
+    ),
+}  # fmt: skip
+
 # For every shipped rule and kind: readings that make it TRUE, FALSE and UNKNOWN, and what was learnt.
-SHIPPED: dict[tuple[str, str], tuple[dict[str, Value], dict[str, Value], dict[str, Value], dict[str, Value]]] = {
+SHIPPED: dict[tuple[str, str], Shown] = {
     **{
         ("ConfigSpaceAllOnes", kind): (
             {"config_dword0": 0xFFFFFFFF},
@@ -187,6 +218,10 @@ SHIPPED: dict[tuple[str, str], tuple[dict[str, Value], dict[str, Value], dict[st
         {"driver": "nvidia", "bus_lost_lines": 0, "nvml_status": Missing.TIMED_OUT},
         {},
     ),
+    ("GpuMissing", "gpu"): ({"managed": 1, "present": 0}, {"managed": 1, "present": 1}, {"managed": 1, "present": Missing.TIMED_OUT}, {}),
+    ("PortMissing", "port"): ({"gpus_below": 4, "present": 0}, {"gpus_below": 4, "present": 1}, {"gpus_below": 4}, {}),
+    ("DriveMissing", "nvme"): ({"present": 0}, {"present": 1}, {"present": Missing.TIMED_OUT}, {}),
+    **{(type_, kind): readings for kind in ("port", "gpu", "nvme") for type_, readings in OF_EVERY_FUNCTION.items()},
     **{
         ("DriverFatalXid", kind): ({"driver_fatal_lines": 2}, {"driver_fatal_lines": 0}, {"driver_fatal_lines": Missing.DENIED}, {})
         for kind in ("gpu", "driver")
@@ -234,7 +269,7 @@ def test_the_shipped_rules_are_the_ones_that_are_promised() -> None:
 def test_what_a_shipped_rule_expects_is_learnt() -> None:
     """`expected.NAME` of a quantity that nobody learns would be unknown for ever."""
     for chosen, kind in _shipped():
-        learnt = set(LEARNT_OF_RAILS if kind == "rail" else LEARNT)
+        learnt = set(LEARNT_OF_RAILS if kind == "rail" else LEARNT + REMEMBERED)
         assert set(chosen.when[kind].expected) <= learnt
         assert not chosen.only_if or set(chosen.only_if.expected) <= learnt
 

@@ -60,8 +60,22 @@ def test_a_verdict_outlives_the_kernels_ring() -> None:
     after.ticks(5)
     assert after.status(GPU, "DriverFatalXid") is T
     assert after.status(DRIVER, "DriverFatalXid") is T
+    assert {after.status(gpu, "GpuLost") for gpu in GPUS} == {T}
     assert after.state.driver_released
     assert closed(after.out) == []
+
+
+def test_a_loss_that_is_only_remembered_ends_when_the_driver_answers_for_the_gpu() -> None:
+    """It was reset while nobody watched, and no line of this run's says that it is lost."""
+    story = Story()
+    story.ticks(2)
+    story.set(GPU, {"nvml_status": 16}).tick()
+    after = story.restart()
+    after.set(GPU, {"nvml_status": Missing.TIMED_OUT}).ticks(3)
+    assert after.status(GPU, "GpuLost") is T
+    after.set(GPU, {"nvml_status": 0}).ticks(4)
+    assert after.status(GPU, "GpuLost") is F
+    assert after.state.incident is None
 
 
 def test_a_line_that_comes_after_a_restart_is_live() -> None:

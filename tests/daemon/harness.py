@@ -34,6 +34,7 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
+from tests.fakes import uevents
 from tests.fakes.nvml_library import NvmlLibrary
 from tests.fakes.sysfs import two_switch_host
 from xidwatch.records import Damage, journal, samples
@@ -138,6 +139,24 @@ class KernelPipe:
     def close(self) -> None:
         if self._descriptor >= 0:
             self.end()
+
+
+class UeventPipe:
+    """A FIFO that announces what the kernel would (see `tests.fakes.uevents`)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def announce(self, action: str, address: str, class_code: str = "30000") -> float:
+        """One announcement about a PCI function; the monotonic time at which it was written."""
+        event = {"ACTION": action, "SUBSYSTEM": "pci", "PCI_SLOT_NAME": address, "PCI_CLASS": class_code}
+        os.write(self._descriptor, uevents.record(event))
+        return time.monotonic()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 # ---------------------------------------------------------------------------------------------------------- disks
@@ -378,6 +397,7 @@ class Rig:
         self.folder = folder
         self.state_dir = folder / "state"
         self.kernel = KernelPipe(folder / "kmsg")
+        self.uevents = UeventPipe(folder / "uevents")
         self.tree = two_switch_host(folder / "sys")
         self.steering = folder / "steering.json"
         self.further_modules: list[str] = []  # folders of Python modules, for every process of the daemon
@@ -460,6 +480,7 @@ class Rig:
             "config_path": str(config_path) if config_path else None,
             "rules_dir": str(rules_dir) if rules_dir else None,
             "specs": [{**deadlines, **probe} for probe in probes],
+            "uevents": str(self.uevents.path),
             "patience": patience or {},
         }
         settings |= {"wall_shift": str(wall_shift)} if wall_shift else {}
@@ -531,6 +552,7 @@ class Rig:
         with ExitStack() as last_first:
             last_first.callback(shutil.rmtree, self._memory)
             last_first.callback(self.kernel.close)
+            last_first.callback(self.uevents.close)
             for disk in self._disks:
                 last_first.callback(disk.unmount)
             for running in self._started:

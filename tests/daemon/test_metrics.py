@@ -186,6 +186,8 @@ def test_a_gpu_that_is_gone_is_not_present_and_keeps_its_name(collector: Snapsho
         ({"nvml_status": 0, "config_dword0": 0xFFFFFFFF}, False),
         ({"nvml_status": Missing.NOT_ASKED, "config_dword0": Missing.ABSENT}, False),
         ({"config_dword0": 0x220410DE}, True),
+        ({"present": 0, "nvml_status": 0}, False),
+        ({"present": 1}, None),
         ({"nvml_status": 0, "config_dword0": Missing.ASLEEP}, True),
         ({"nvml_status": 999}, None),
         ({"nvml_status": Missing.TIMED_OUT, "config_dword0": Missing.TIMED_OUT}, None),

@@ -58,7 +58,7 @@ def desk() -> Iterator[Desk]:
 def test_everything_is_numbered_and_sent_in_order(desk: Desk) -> None:
     """Journal records, rows and the baseline share one count; lines for people have none."""
     assert (desk.recorder.target, desk.recorder.options) == ("xidwatch.daemon.recorder:main", {"log": "plain"})
-    learnt = baseline.learnt(desk.stage.clock.now(), "b", {}, {})
+    learnt = baseline.learnt(desk.stage.clock.now(), "b", {}, {}, {})
     numbers = [desk.note(), desk.row(), desk.recording.baseline(learnt)]
     desk.recording.log(6, "tick 1", {"tick": "1"})
     desk.recording.publish("/run/x/state.json", "{}")

@@ -10,8 +10,8 @@ import pytest
 from tests.fakes.clock import BOOT_ID, MONO, WALL, FakeClock
 from xidwatch.config import load_rules, rules_dir
 from xidwatch.core import watch
-from xidwatch.core.messages import KernelRead, SampleTaken
-from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject
+from xidwatch.core.messages import KernelRead, Restored, SampleTaken
+from xidwatch.core.model import HOST, KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon import views
@@ -180,6 +180,15 @@ def test_a_snapshot_holds_what_the_state_holds() -> None:
     assert shown.incident_open
     assert len(shown.conditions) == len(state.conditions)
     assert (shown.kernel_gap_records, shown.ticks_missed, shown.dumps, shown.records_behind_seconds) == (3, 2, 1, 0.5)
+
+
+def test_a_snapshot_shows_who_is_missed() -> None:
+    """A card of an earlier boot has no readings in this one, and must not be left out for that."""
+    gone = Subject("gpu", "0000:11:00.0")
+    place = Subject("gpu", "0000:00/03.1/00.0")
+    state, _ = watch.step(RULES, State(), Restored({}, None, 1, {}, (), {place: {"address": gone.name, "driver": "nvidia"}}))
+    state, _ = watch.step(RULES, state, SampleTaken(Sample(1, NOW, "boot", {HOST: {"pci_functions": 3}})))
+    assert snapshot(state, None).readings[gone] == {"present": 0}
 
 
 def test_an_empty_snapshot_has_no_sample_time() -> None:

@@ -2,10 +2,12 @@
 
     {"state_dir": "...", "run_dir": "...", "config": {"interval": "0.5s"}, "config_path": null, "rules_dir": "...", "once": false,
      "specs": [{"name": "host", "target": "xidwatch.probes.host:create"}],
+     "uevents": "/tmp/.../uevents",
      "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}, "wall_shift": "..."}
 
-`patience` replaces constants that a test would otherwise have to sit out, in the daemon's own process only. `wall_shift` names a
-file: by so many seconds its wall clock is off, from when the file has them on.
+`uevents` is a pipe that stands in for the kernel's announcements (`tests.fakes.uevents`). `patience` replaces constants that a
+test would otherwise have to sit out, in the daemon's own process only. `wall_shift` names a file: by so many seconds its wall
+clock is off, from when the file has them on.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.fakes.uevents import piped
 from xidwatch.clock import SystemClock
 from xidwatch.config import load_rules, parse_config, rules_dir
 from xidwatch.core.model import Moment
@@ -32,6 +35,8 @@ def main(path: str) -> int:
     _replace(given.get("patience", {}))
     if "wall_shift" in given:
         _replace({"xidwatch.daemon.main:SystemClock": lambda: _ShiftedClock(Path(given["wall_shift"]))})
+    if given.get("uevents"):
+        _replace({"xidwatch.daemon.announcements:Uevents": piped(given["uevents"])})
     settings = Settings(
         state_dir=Path(given["state_dir"]),
         run_dir=Path(given["run_dir"]),

@@ -101,6 +101,8 @@ class SysfsTree:
         if port_type == "root":
             for name in ("cor", "nonfatal", "fatal"):
                 self.write(address, f"aer_rootport_total_err_{name}", "0\n")
+            (self.root / "bus/pci_express/drivers/aer").mkdir(parents=True, exist_ok=True)
+            self._link(self.root / f"bus/pci_express/drivers/aer/{address}:pcie002", self.folder(address))
         return address
 
     def gpu(self, address: str, parent: str, *, device: int = 0x2204, driver: str = "nvidia") -> str:

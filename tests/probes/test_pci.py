@@ -104,6 +104,10 @@ def refuse_config_of(monkeypatch: pytest.MonkeyPatch, folder: Path, error: OSErr
 def test_a_healthy_gpu_reports_registers_link_counters_and_driver(rig: Rig) -> None:
     """Everything a sample promises of an endpoint, with the values of the tree."""
     assert rig.ask().facts[GPU] == {
+        "present": 1,
+        "chain": "0000:00/03.1/00.0/00.0/00.0",
+        "board": "10de:2204 1043:87c5",
+        "aer_native": 1,
         "config_dword0": 0x220410DE,
         "command": 0x0507,
         "link_gts": 16.0,
@@ -161,8 +165,9 @@ def test_config_space_is_read_four_bytes_at_a_time(rig: Rig, reads: list[tuple[s
 def test_a_look_brings_registers_and_nothing_slower(rig: Rig) -> None:
     """What follows a kernel line has to be quick."""
     facts = rig.ask("look").facts
-    assert set(facts[GPU]) == {"config_dword0", "command", "driver"}
-    assert set(facts[SWITCH]) == {"config_dword0", "command", "driver", *BUSES}
+    assert set(facts[GPU]) == {"present", "chain", "board", "config_dword0", "command", "driver"}
+    assert set(facts[SWITCH]) == {*facts[GPU], *BUSES}
+    assert facts[str(HOST)] == {"pci_functions": 16}
 
 
 @pytest.mark.parametrize("state", ["healthy", "dead", "asleep", "gone"])
@@ -324,7 +329,9 @@ def test_a_function_that_left_sysfs_is_absent_until_the_next_inventory(rig: Rig)
     before = rig.ask().facts[GPU]
     rig.tree.remove("0000:11:00.0")
     heard = rig.ask()
-    assert heard.facts[GPU] == dict.fromkeys(before, Missing.ABSENT)
+    listed = {"present": 0, "aer_native": 1}
+    assert heard.facts[GPU] == {**dict.fromkeys(before.keys() - {"chain", "board"}, Missing.ABSENT), **listed}
+    assert heard.facts[str(HOST)] == {"pci_functions": 15}
     assert GPU not in heard.touched
     assert GPU not in rig.ask("inventory").facts
     assert GPU not in rig.ask().facts
@@ -403,10 +410,46 @@ def test_what_a_device_does_not_have_is_unsupported_not_silent(rig: Rig) -> None
     assert rig.ask("inventory").facts[GPU]["aer"] == 0
 
 
-def test_the_width_of_a_link_is_reported_as_it_reads(rig: Rig) -> None:
-    """63 lanes now is an observation for others to judge."""
-    rig.tree.write("0000:11:00.0", "current_link_width", "63\n")
-    assert rig.ask().facts[GPU]["link_width"] == 63
+@pytest.mark.parametrize("lanes", ["63", "255"])
+def test_the_width_of_a_device_that_died_under_the_read_is_no_width(rig: Rig, lanes: str) -> None:
+    """All ones are not more lanes than any link has: somebody would compare them."""
+    rig.tree.write("0000:11:00.0", "current_link_width", f"{lanes}\n")
+    assert rig.ask().facts[GPU]["link_width"] is Missing.DEVICE_LOST
+
+
+def test_a_port_without_a_link_has_no_lanes(rig: Rig) -> None:
+    """An empty slot says 0, and that is what it has."""
+    rig.tree.write("0000:10:00.0", "current_link_width", "0\n")
+    assert rig.ask().facts[GPU_PORT]["link_width"] == 0
+
+
+def test_the_kernel_handles_errors_only_of_root_ports_with_a_service(rig: Rig) -> None:
+    """The counters are there either way; with the firmware in charge they stay at zero for ever."""
+    service = rig.tree.root / "bus/pci_express/drivers/aer"
+    assert {rig.ask().facts[subject]["aer_native"] for subject in (ROOT_PORT, GPU, DRIVE)} == {1}
+    (service / "0000:00:03.1:pcie002").unlink()
+    facts = rig.ask().facts
+    assert [facts[subject]["aer_native"] for subject in (ROOT_PORT, GPU, DRIVE)] == [0, 0, 1]
+    shutil.rmtree(service)
+    assert rig.ask().facts[DRIVE]["aer_native"] == 0
+
+
+def test_a_drive_is_known_by_its_serial(rig: Rig) -> None:
+    """As its driver has cached it; without a driver nobody has asked."""
+    assert rig.ask("inventory").facts[DRIVE]["serial"] is Missing.UNSUPPORTED
+    controller = rig.tree.folder("0000:03:00.0") / "nvme/nvme0"
+    controller.mkdir(parents=True)
+    (controller / "serial").write_text("S0000000000001      \n")
+    assert rig.ask("inventory").facts[DRIVE]["serial"] == "S0000000000001"
+
+
+def test_two_root_buses_with_the_same_tree_are_told_apart(tmp_path: Path) -> None:
+    """Chains begin with the root bus."""
+    tree = SysfsTree(tmp_path)
+    tree.gpu("0000:01:00.0", tree.bridge("0000:00:01.1", secondary=0x01))
+    tree.gpu("0000:41:00.0", tree.bridge("0000:40:01.1", secondary=0x41))
+    facts = Rig(tree).ask().facts
+    assert [facts[f"gpu:0000:{bus}:00.0"]["chain"] for bus in ("01", "41")] == ["0000:00/01.1/00.0", "0000:40/01.1/00.0"]
 
 
 def test_rubbish_in_an_attribute_is_malformed(rig: Rig) -> None:
@@ -437,7 +480,7 @@ def test_past_the_deadline_no_further_device_is_touched(rig: Rig) -> None:
     rig.probe = PciProbe(str(rig.tree.root), monotonic=lambda: float(next(clock)))
     heard = rig.ask(deadline=3.0)
     assert heard.touched == ["port:0000:00:01.1", ROOT_PORT, "port:0000:01:00.0"]
-    assert list(heard.facts) == heard.touched
+    assert [subject for subject, facts in heard.facts.items() if "config_dword0" in facts] == heard.touched
 
 
 def test_all_ones_that_could_not_be_confirmed_before_the_deadline_are_not_reported(rig: Rig) -> None:
@@ -445,8 +488,8 @@ def test_all_ones_that_could_not_be_confirmed_before_the_deadline_are_not_report
     rig.tree.die("0000:0f:00.0")
     rig.while_asleep = lambda: setattr(rig, "now", 5.0)
     facts = rig.ask(deadline=4.0).facts
-    assert SWITCH not in facts
-    assert ROOT_PORT in facts
+    assert "config_dword0" not in facts[SWITCH]
+    assert "config_dword0" in facts[ROOT_PORT]
 
 
 # --- inventory
@@ -455,7 +498,7 @@ def test_all_ones_that_could_not_be_confirmed_before_the_deadline_are_not_report
 def test_inventory_says_who_a_gpu_is_and_what_it_can_do(rig: Rig) -> None:
     """Identity that survives renumbering, and limits to compare with later."""
     assert rig.ask("inventory").facts[GPU] == {
-        "chain": "03.1/00.0/00.0/00.0",
+        "chain": "0000:00/03.1/00.0/00.0/00.0",
         "parent": "0000:10:00.0",
         "vendor": 0x10DE,
         "device": 0x2204,
@@ -483,7 +526,7 @@ def test_a_dead_device_has_no_limits(rig: Rig) -> None:
     facts = rig.ask("inventory").facts
     assert [facts[SWITCH][quantity] for quantity in ("port_type", "max_link_gts", "max_link_width")] == [Missing.DEVICE_LOST] * 3
     assert facts[GPU]["max_link_width"] is Missing.BEHIND_DEAD_PARENT
-    assert facts[GPU]["chain"] == "03.1/00.0/00.0/00.0"
+    assert facts[GPU]["chain"] == "0000:00/03.1/00.0/00.0/00.0"
 
 
 def test_a_limit_of_63_lanes_is_a_device_that_died_just_now(rig: Rig) -> None:
@@ -677,6 +720,7 @@ def test_the_probe_reads_this_host(reads: list[tuple[str, int, int]]) -> None:
     probe.sample(Ask(deadline=inf), sample)
     elsewhere = inventory.facts.pop(str(HOST))["functions_elsewhere"]
     assert isinstance(elsewhere, int)
+    assert sample.facts.pop(str(HOST)) == {"pci_functions": len(sample.facts) + elsewhere}
     assert set(inventory.facts) == set(sample.facts)
     assert len(sample.facts) + elsewhere == len(pci_config.links(Path("/sys")))
     assert {count for _, count, _ in reads} <= {4}

@@ -13,18 +13,20 @@ from xidwatch.records import RecordError, baseline, values
 
 PORT, GPU = Subject("port", "0000:0f:00.0"), Subject("gpu", "0000:11:00.0")
 EXPECTED: Readings = {PORT: {"config_dword0": 0x1000C010, "driver": "pcieport"}}
+MEMBERS: Readings = {Subject("gpu", "0000:00/03.1/00.0/08.0/00.0"): {"address": "0000:11:00.0", "link_width": 16}}
 INVENTORY: Readings = {GPU: {"name": "NVIDIA H200", "serial": Missing.UNSUPPORTED, "max_link_gts": 32.0}}
 
 
 def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
     """Numbers, texts and lacks are what they were, under the names of the format."""
-    learnt = baseline.learnt(Moment(1789646400.0, 1.0), "5f0c", EXPECTED, INVENTORY)
+    learnt = baseline.learnt(Moment(1789646400.0, 1.0), "5f0c", EXPECTED, INVENTORY, MEMBERS)
     path = tmp_path / "baseline.json"
     path.write_bytes(baseline.encode(learnt))
     found = baseline.read(path)
     assert found == learnt
     assert found.readings_expected() == EXPECTED
     assert found.readings_inventory() == INVENTORY
+    assert found.readings_members() == MEMBERS
     plain = msgspec.json.decode(path.read_bytes())
     assert (plain["v"], plain["provisional"], plain["time"]) == (1, True, "2026-09-17T12:00:00.000Z")
     assert plain["inventory"]["gpu:0000:11:00.0"]["serial"] == {"missing": "UNSUPPORTED"}

@@ -85,7 +85,8 @@ def _move(tracked: Tracked, judged: Judgement, at: Moment) -> Tracked:
 def verdict(conditions: Iterable[tuple[Condition, Severity]]) -> str:
     """The host in one word: healthy, degraded, failed or unknown.
 
-    Bad news outranks ignorance. A device that sleeps was left alone on purpose: it does not make the host unknown.
+    Bad news outranks ignorance. A device that sleeps was left alone on purpose, and what would be a mere remark if it were
+    true is none the worse for not being known: neither makes the host unknown.
     """
     worst = "healthy"
     for condition, severity in conditions:
@@ -93,6 +94,10 @@ def verdict(conditions: Iterable[tuple[Condition, Severity]]) -> str:
             if severity is Severity.CRITICAL:
                 return "failed"
             worst = worst if severity is Severity.INFO else "degraded"
-        elif condition.status is Status.UNKNOWN and condition.missing is not Missing.ASLEEP and worst == "healthy":
+        elif condition.status is Status.UNKNOWN and _matters(condition, severity) and worst == "healthy":
             worst = "unknown"
     return worst
+
+
+def _matters(condition: Condition, severity: Severity) -> bool:
+    return condition.missing is not Missing.ASLEEP and severity is not Severity.INFO

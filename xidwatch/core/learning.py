@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from xidwatch.core.model import PCI_KINDS, Missing, Readings, Value
 
 LEARNT = ("command", "secondary_bus", "subordinate_bus", "link_width", "driver")
+REMEMBERED = ("identity", "link_width")  # of earlier boots too, by `roster`
 LEARNT_OF_RAILS = ("present",)
 
 

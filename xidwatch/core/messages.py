@@ -6,7 +6,7 @@ Law: immutable values, no behaviour. An output appears in the order in which it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xidwatch.core.model import Action, Condition, Incident, KernelEvent, Missing, Moment, Readings, Sample, Subject, Transition
 
@@ -24,6 +24,8 @@ class Restored:
     next_id: int
     expected: Readings
     dumps: tuple[float, ...] = ()
+    members: Readings | None = field(default_factory=dict)  # who should be there, by place, of any boot; None: struck off by hand
+    inventory: Readings = field(default_factory=dict)  # of this boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,22 @@ class Looked:
 
     at: Moment
     readings: Readings
+
+
+@dataclass(frozen=True, slots=True)
+class Inventoried:
+    """The inventory has changed; all of it, also of devices that no longer answer."""
+
+    at: Moment
+    inventory: Readings
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """The kernel has announced that a device came, went or changed its driver. `cause`: the id of the record of it."""
+
+    at: Moment
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +92,7 @@ class DumpFailed:
     incident: str
 
 
-Input = Restored | SampleTaken | Looked | KernelRead | KernelLogUnreadable | DriverRenewed | DumpFailed
+Input = Restored | SampleTaken | Looked | Inventoried | Announced | KernelRead | KernelLogUnreadable | DriverRenewed | DumpFailed
 
 
 # ------------------------------------------------------------------------------------------------------------ outputs
@@ -126,10 +144,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """The provisional baseline has grown."""
+    """The provisional baseline has grown: what is expected in this boot, or who should be there (`members`, by place)."""
 
     at: Moment
     expected: Readings
+    members: Readings = field(default_factory=dict)
 
 
 Output = Transition | Action | KernelRecord | Gap | Opened | Closed | Row | Learnt

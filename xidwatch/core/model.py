@@ -94,8 +94,8 @@ class PciAddress:
 class Subject:
     """What a reading or a condition is about: a kind (`gpu port nvme rail chip host kernel driver probe`) and a name.
 
-    PCI subjects are named by their address within a boot, rails by the operator, sensor inputs `CHIP@PATH/INPUT`; kinds with a
-    single member have an empty name.
+    PCI subjects are named by their address within a boot (one that is missed, where now another one is, by its chain), rails by the
+    operator, sensor inputs `CHIP@PATH/INPUT`; kinds with a single member have an empty name.
     """
 
     kind: str
@@ -115,8 +115,8 @@ class Subject:
 
     @property
     def pci(self) -> PciAddress | None:
-        """The address of a PCI subject, None for every other kind."""
-        return PciAddress.parse(self.name) if self.kind in PCI_KINDS else None
+        """The address of a PCI subject; None for every other kind, and for a device that only its place names in this boot."""
+        return PciAddress.parse(self.name) if self.kind in PCI_KINDS and "/" not in self.name else None
 
 
 PCI_KINDS = frozenset({"gpu", "port", "nvme"})

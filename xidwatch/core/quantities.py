@@ -78,7 +78,7 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("secondary_bus", "bridge: bus below; 0 after the bridge lost power", _SYSFS + "config, offset 19", hex_digits=2),
     Quantity("subordinate_bus", "bridge: highest bus below", _SYSFS + "config, offset 1a", hex_digits=2),
     Quantity("link_gts", "link speed now, GT/s per lane; idle GPUs drop to 2.5 and that is no fault", _SYSFS + "current_link_speed"),
-    Quantity("link_width", "lanes now; 63 is what a dead device reads as", _SYSFS + "current_link_width"),
+    Quantity("link_width", "lanes now, 0 without a link", _SYSFS + "current_link_width, where 63 is a dead device and no width"),
     Quantity("aer_correctable", "correctable errors this device detected since it was enumerated", _SYSFS + "aer_dev_correctable, TOTAL"),
     Quantity("aer_nonfatal", "non-fatal errors this device detected", _SYSFS + "aer_dev_nonfatal, TOTAL"),
     Quantity("aer_fatal", "fatal errors this device detected", _SYSFS + "aer_dev_fatal, TOTAL"),
@@ -86,11 +86,23 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("aer_root_nonfatal", "root port: non-fatal error messages received from below", _SYSFS + "aer_rootport_total_err_nonfatal"),
     Quantity("aer_root_fatal", "root port: fatal error messages received from below", _SYSFS + "aer_rootport_total_err_fatal"),
     Quantity("driver", "kernel driver bound, empty when none", _SYSFS + "driver link", fact=True),
+    Quantity("pci_functions", "PCI functions in the kernel's list, of every kind", "/sys/bus/pci/devices"),
+    Quantity("board", "vendor:device and subsystem as the kernel cached them", _SYSFS + "vendor, device, subsystem_*", fact=True),
+    Quantity(
+        "aer_native",
+        "1 this kernel handles AER messages of the root port above, 0 nobody or the firmware does",
+        "/sys/bus/pci_express/drivers/aer",
+        fact=True,
+    ),
     # --- rail, as the operator has named it
     Quantity(
         "volts", "voltage of the rail itself; of a chip only where its driver is known to give that", _HWMON + "in*_input times the factor"
     ),
-    Quantity("present", "1 the input a rail is measured by is there, 0 it is not", _HWMON + "in*_input"),
+    Quantity(
+        "present",
+        "1 it is there (the input a rail is measured by; a function in the list of PCI devices), 0 it is not",
+        _HWMON + "in*_input; /sys/bus/pci/devices",
+    ),
     Quantity("nominal_volts", "what the rail should have", "configuration, [[rails]]", fact=True),
     Quantity("tolerance_ratio", "how far from nominal is still good, as a share of it", "configuration, [[rails]]", fact=True),
     # --- chip: sensor inputs nobody has named. Raw, and never judged
@@ -128,6 +140,16 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("gap_records", "kernel records lost since the last tick because the ring overran", "/dev/kmsg, sequence numbers"),
     Quantity("driver_fatal_lines", "driver-fatal records naming this device in this boot, since it was last released", "/dev/kmsg"),
     Quantity("bus_lost_lines", "records saying this device left the bus in this boot, since it was last released", "/dev/kmsg"),
+    # --- port, gpu, nvme: worked out by the watch itself
+    Quantity("managed", "1 the nvidia driver was the last one seen bound to it, 0 another or none ever was", "driver link, remembered"),
+    Quantity("gpus_below", "GPUs of the nvidia driver known to belong below this port", "chains, remembered"),
+    Quantity("link_end", "lower or upper: which end of its link it is; the lower one speaks for both", "chain"),
+    Quantity("capable_link_width", "lanes that both ends of the link can do", _SYSFS + "max_link_width of both"),
+    Quantity("identity", "who it is, by all that can be compared: ids, serial, UUID", "board, serial and uuid, remembered"),
+    Quantity("aer_correctable_1h", "correctable errors counted in the last hour, as far as this run has watched", "aer_correctable"),
+    Quantity("aer_nonfatal_new", "non-fatal errors counted since the tick before", "aer_nonfatal"),
+    Quantity("aer_fatal_new", "fatal errors counted since the tick before", "aer_fatal"),
+    Quantity("aer_root_fatal_new", "root port: fatal error messages from below since the tick before", "aer_root_fatal"),
     # --- probe: the watcher watched
     Quantity("success", "1 when the last request was answered in full, else 0", "worker protocol"),
     Quantity(
@@ -143,7 +165,7 @@ TABLE: tuple[Quantity, ...] = (
     # --- inventory facts
     Quantity(
         "chain",
-        "device.function of every bridge from the root port down, then its own: the same card after renumbering",
+        "root bus, device.function of every bridge from the root port down, then its own: the same place after renumbering",
         _SYSFS + "real path",
         fact=True,
     ),

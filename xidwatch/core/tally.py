@@ -36,6 +36,7 @@ class Tally:
     driver_fatal: Mapping[Subject, int] = field(default_factory=dict)
     bus_lost: Mapping[Subject, int] = field(default_factory=dict)
     standing: frozenset[Subject] = frozenset()  # found fatal by an earlier run of this boot, whether or not the log still reaches back
+    standing_lost: frozenset[Subject] = frozenset()  # the same of lost ones, until the driver answers for them
     unproven: frozenset[Subject] = frozenset()  # accused of an earlier driver, and not heard of under the new one
     folds: Folds = field(default_factory=dict)
     injected: Folds = field(default_factory=dict)
@@ -178,14 +179,14 @@ def _as_it_stands(event: KernelEvent, still_fatal: frozenset[Subject], still_los
 
 def release(tally: Tally) -> Tally:
     """A fresh driver: what the old one said about devices no longer holds, and the new one has said nothing yet."""
-    return replace(tally, driver_fatal={}, bus_lost={}, standing=frozenset(), unproven=accused(tally))
+    return replace(tally, driver_fatal={}, bus_lost={}, standing=frozenset(), standing_lost=frozenset(), unproven=accused(tally))
 
 
 def proven(tally: Tally, answering: frozenset[Subject]) -> Tally:
     """These GPUs have answered through the driver; the driver as a whole has when one of them did."""
-    if not answering or not tally.unproven:
+    if not answering or not (tally.unproven or tally.standing_lost):
         return tally
-    return replace(tally, unproven=tally.unproven - answering - {DRIVER})
+    return replace(tally, unproven=tally.unproven - answering - {DRIVER}, standing_lost=tally.standing_lost - answering)
 
 
 def kernel_readings(tally: Tally, at: Moment) -> Mapping[str, Value]:
@@ -205,9 +206,10 @@ def device_readings(tally: Tally, subject: Subject) -> Mapping[str, Value]:
     """What the log says about one GPU, or about the driver. What it has said stands, even when it can no longer be read."""
     unknown = tally.unreadable or (Missing.NOT_ASKED if subject in tally.unproven else None)
     fatal = tally.driver_fatal.get(subject, 0) or int(subject in tally.standing)
-    return {"driver_fatal_lines": fatal or unknown or 0, "bus_lost_lines": tally.bus_lost.get(subject, 0) or unknown or 0}
+    lost = tally.bus_lost.get(subject, 0) or int(subject in tally.standing_lost)
+    return {"driver_fatal_lines": fatal or unknown or 0, "bus_lost_lines": lost or unknown or 0}
 
 
 def accused(tally: Tally) -> frozenset[Subject]:
     """Everything the log has named, and that no new driver has cleared."""
-    return tally.standing | tally.unproven | frozenset(tally.driver_fatal) | frozenset(tally.bus_lost)
+    return tally.standing | tally.standing_lost | tally.unproven | frozenset(tally.driver_fatal) | frozenset(tally.bus_lost)

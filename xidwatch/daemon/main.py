@@ -12,6 +12,7 @@ from typing import Any
 from xidwatch.clock import SystemClock
 from xidwatch.config import PROBES, Config, as_mapping
 from xidwatch.core.messages import DriverRenewed
+from xidwatch.daemon.announcements import Announcements
 from xidwatch.daemon.control import NAME, Control
 from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.metrics import MetricsServer
@@ -21,7 +22,6 @@ from xidwatch.daemon.reload import Reload
 from xidwatch.daemon.rundir import RunDir
 from xidwatch.daemon.scribe import ERROR, NOTICE, WARNING
 from xidwatch.daemon.service import Daemon, Settings
-from xidwatch.daemon.uevents import Uevents
 
 DRIVER_CALL_SECONDS = 8.0  # a driver call under way is waited for this long
 LAST_WORDS_SECONDS = 2.0
@@ -54,10 +54,10 @@ class Run:
         self._reloading: Reload | None = None
         self._exit_code = 0
         self._control: Control | None = None
-        self._uevents: Uevents | None = None
         self._daemon = Daemon(settings, self._loop, self._notifier, rundir, self._begun, self._ticked)
         self._metrics = MetricsServer(self._daemon.collector)
         self._scribe = self._daemon.scribe
+        self._announcements = Announcements(self._loop, self._scribe, self._daemon.take, self._daemon.inventory.want)
         self._catch_signals()
         self._daemon.start()
 
@@ -76,7 +76,9 @@ class Run:
         if trouble:
             self._scribe.say("kernel-log", trouble)
         self._daemon.kernel.catch_up()
-        self._open_uevents()
+        unheard = self._announcements.open()
+        if unheard:
+            self._scribe.say("uevents", unheard)
 
     def _listen(self) -> None:
         config = self._daemon.config
@@ -99,25 +101,6 @@ class Run:
         except OSError as error:
             text = f"no control socket in {self._rundir.path}: {error.strerror or error}. `xidwatch note` will not work"
             self._scribe.say("control", text)
-
-    def _open_uevents(self) -> None:
-        try:
-            self._uevents = Uevents()
-        except (ImportError, OSError) as error:
-            self._scribe.say("uevents", f"PCI announcements cannot be heard ({error}); a removed device is noticed at the next tick")
-            return
-        self._loop.watch(self._uevents, self._announced)
-
-    def _announced(self) -> None:
-        if self._uevents is None:
-            return
-        events, lost = self._uevents.read()
-        for event in events:
-            self._scribe.record("uevent", {"action": event.action, "subsystem": event.subsystem, "name": event.name})
-            if event.is_driver_load:
-                self._daemon.take(DriverRenewed(self._loop.clock.now(), "the nvidia module was loaded"))
-        if lost or any(event.subsystem == "pci" for event in events):
-            self._daemon.inventory.want()
 
     def _ticked(self, _number: int) -> None:
         if self._metrics.port is None:

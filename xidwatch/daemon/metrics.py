@@ -50,7 +50,7 @@ GPU_GAUGES: GaugeTable = (
     ),
 )
 PORT_GAUGES: GaugeTable = (
-    ("link_width", "xidwatch_pcie_link_width", "PCIe lanes now; 63 is what a dead device reads as"),
+    ("link_width", "xidwatch_pcie_link_width", "PCIe lanes now; 0 without a link"),
     ("link_gts", "xidwatch_pcie_link_transfers_per_second", "PCIe link speed of a lane now; idle GPUs slow down and that is no fault"),
 )
 RAIL_GAUGES: GaugeTable = (("volts", "xidwatch_rail_volts", "Voltage of a supply rail the operator has named"),)
@@ -144,9 +144,9 @@ def _gpus(shown: Snapshot) -> Iterable[Metric]:
 
 
 def _present(values: Mapping[str, Value]) -> bool | None:
-    """By what was measured: NVML's word for a lost GPU, then its own first dword or that of the bridge above it, then NVML's good word."""
+    """By what was measured: off the bus, NVML's word for a lost GPU, its first dword or that of the bridge above it, NVML's good word."""
     word, status = values.get("config_dword0"), values.get("nvml_status")
-    if status in NVML_LOST or word in NOT_THERE:
+    if values.get("present") == 0 or status in NVML_LOST or word in NOT_THERE:
         return False
     if isinstance(word, int):
         return word != 0xFFFFFFFF

@@ -20,7 +20,7 @@ class Scribe:
     def __init__(self, evidence: Evidence, clock: Clock, new_id: Callable[[str], str]) -> None:
         self._evidence = evidence
         self._clock = clock
-        self._new_id = new_id
+        self.new_id = new_id
         self._said: set[str] = set()
 
     def output(self, output: Output) -> Numbers:
@@ -50,14 +50,15 @@ class Scribe:
 
     def outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
         """What became of an action."""
-        outcome = Outcome(self._new_id("o"), self._clock.now(), action.id, result, took_ms, detail)
+        outcome = Outcome(self.new_id("o"), self._clock.now(), action.id, result, took_ms, detail)
         self._evidence.journal(journal.outcome(outcome, self._clock.boot_id))
         text = f"{action.kind} for {action.cause}: {result} in {took_ms} ms{': ' + detail if detail else ''}"
         self.log(INFO if result == "ok" else WARNING, text, event="outcome", action=str(action.kind))
 
-    def record(self, kind: str, body: Mapping[str, object]) -> Numbers:
-        """Any other journal record; what to wait for."""
-        return self._evidence.journal(journal.record(kind, self._new_id("r"), self._clock.now(), self._clock.boot_id, body))
+    def record(self, kind: str, body: Mapping[str, object], record_id: str = "") -> Numbers:
+        """Any other journal record, under a number of its own unless it has one; what to wait for."""
+        record_id = record_id or self.new_id("r")
+        return self._evidence.journal(journal.record(kind, record_id, self._clock.now(), self._clock.boot_id, body))
 
     def say(self, key: str, text: str) -> None:
         """Once in this run: what cannot be seen, and what to do about it. It goes into the journal too, for the report."""

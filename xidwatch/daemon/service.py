@@ -14,11 +14,11 @@ from xidwatch import __version__
 from xidwatch.clock import Clock, iso
 from xidwatch.config import Config, Rules, as_mapping
 from xidwatch.core import remarks, ticks, watch
-from xidwatch.core.messages import ConditionKey, DumpFailed, Gap, Input, Learnt, Restored, Row, SampleTaken
-from xidwatch.core.model import Action, ActionKind, Condition, Missing, Moment, Readings, Sample, Subject, Transition, Value
+from xidwatch.core.messages import DumpFailed, Gap, Input, Inventoried, Learnt, Row, SampleTaken
+from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
-from xidwatch.daemon import family, lines, views
+from xidwatch.daemon import family, lines, past, views
 from xidwatch.daemon.acting import Hands
 from xidwatch.daemon.dumping import Dumps
 from xidwatch.daemon.evidence import Evidence
@@ -123,7 +123,7 @@ class Daemon:
         self.dumps = Dumps(loop, self.nursery)
         self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self._outcome, self.take, self._parted)
         self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
-        self.inventory.on_change = self._write_baseline
+        self.inventory.on_change = self._inventoried
         interval = self.config.interval_seconds
         self.ticker = Ticker(loop, self.workers, deadlines(chosen, self.config), interval, self._refusals, self._ticked)
 
@@ -184,19 +184,14 @@ class Daemon:
         for damage in record.damage:
             self.scribe.log(WARNING, f"{damage.path}:{damage.line}: {damage.text}", event="damage")
         found = record.recovered()
-        learnt = record.baseline
-        expected = learnt.readings_expected() if learnt and learnt.boot_id == self.clock.boot_id else {}
-        self.take(Restored(self._still_watched(found.conditions), found.incident, found.next_id, expected, found.dumps))
+        probes = {*self.workers.specs, *self.evidence.behind_seconds(self.clock.now().mono)}
+        rails = {rail.name for rail in self.config.rails} if self.config.probes.hwmon.enabled else set()
+        restored = past.restored(record, found, self.clock.boot_id, {"probe": probes, "rail": rails})
+        self.memory.inventory = restored.inventory
+        self.take(restored)
         if found.stopped is False and found.last_boot_id == self.clock.boot_id:
             self.scribe.log(NOTICE, "the run before this one was killed or crashed; carrying on from its journal", event="unclean")
         return found
-
-    def _still_watched(self, conditions: Mapping[ConditionKey, Condition]) -> Mapping[ConditionKey, Condition]:
-        """Without those about probes, recorders and rails that the settings no longer name: nobody will ever look at them again."""
-        probes = {*self.workers.specs, *self.evidence.behind_seconds(self.clock.now().mono)}
-        rails = {rail.name for rail in self.config.rails} if self.config.probes.hwmon.enabled else set()
-        named = {"probe": probes, "rail": rails}
-        return {key: c for key, c in conditions.items() if key[0].kind not in named or key[0].name in named[key[0].kind]}
 
     # ------------------------------------------------------------------------------------------------------ the heart
 
@@ -223,9 +218,20 @@ class Daemon:
         if action.kind is ActionKind.TAKE_DUMP and result == "failed":  # one that is late is still at it: no second beside it
             self.take(DumpFailed(action.incident or ""))
 
+    def _inventoried(self) -> None:
+        self.take(Inventoried(self.clock.now(), self.memory.inventory))
+        self._write_baseline()
+        self._showing.soon()
+
     def _write_baseline(self) -> None:
-        """As learnt so far: what to compare with, and who was there."""
-        learnt = baseline.learnt(self.clock.now(), self.clock.boot_id, self._state.expected, self.memory.inventory)
+        """As learnt so far: what to compare with, and who was there.
+
+        Never by a run that does not know the past: it would leave three cards on record where there were four.
+        """
+        if not self._knows_past:
+            return
+        state = self._state
+        learnt = baseline.learnt(self.clock.now(), self.clock.boot_id, state.expected, self.memory.inventory, state.roster.members)
         self.evidence.baseline(learnt)
 
     @property

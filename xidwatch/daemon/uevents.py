@@ -1,6 +1,6 @@
 """What the kernel announces about PCI devices and the nvidia module: add, remove, bind, change.
 
-    remove@/devices/pci0000:00/0000:00:03.1/0000:0f:00.0   ACTION=remove SUBSYSTEM=pci PCI_SLOT_NAME=0000:0f:00.0
+    remove@/devices/pci0000:00/0000:00:03.1/0000:0f:00.0   ACTION=remove SUBSYSTEM=pci PCI_SLOT_NAME=0000:0f:00.0 PCI_CLASS=60400
 
 A bonus signal: a silent loss on a port without hot-plug announces nothing. Source `kernel`, not `udev`: udevd may be
 stuck on the very device. Only properties are read, never attributes (those would read sysfs, and with it hardware).
@@ -25,6 +25,15 @@ class Uevent:
     subsystem: str
     name: str
     properties: dict[str, str]
+
+    @property
+    def is_of_interest(self) -> bool:
+        """About a bridge, a display controller or an NVMe drive, or about it cannot be told what."""
+        try:
+            code = int(self.properties["PCI_CLASS"], 16)
+        except (KeyError, ValueError):
+            return self.subsystem == "pci"
+        return self.subsystem == "pci" and (code >> 16 == 0x03 or code >> 8 in (0x0604, 0x0108))
 
     @property
     def is_driver_load(self) -> bool:

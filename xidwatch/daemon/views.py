@@ -118,6 +118,11 @@ def preset_xids(rules: Mapping[int, XidRule]) -> tuple[int, ...]:
     return tuple(number for number, rule in rules.items() if rule.severity is Severity.CRITICAL or rule.xid_class in PRESET_CLASSES)
 
 
+def _missed(state: State) -> Readings:
+    """Of earlier boots, or forgotten by the probe: who should be there is shown as not there."""
+    return {subject: {**state.readings.get(subject, {}), "present": 0} for subject in state.roster.missed}
+
+
 def snapshot(
     rules: tuple[Rule, ...],
     state: State,
@@ -138,7 +143,7 @@ def snapshot(
         tick=sample.tick if sample else 0,
         sampled_mono=sample.at.mono if sample else None,
         sampled_wall=sample.at.wall if sample else 0.0,
-        readings=readings,
+        readings={**readings, **_missed(state)},
         inventory=inventory,
         conditions=tuple(condition for condition, _ in watch.conditions_with_severity(rules, state)),
         xids=state.tally.totals,

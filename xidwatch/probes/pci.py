@@ -8,11 +8,13 @@ Law: turns what `pci_config` reads into readings; one function that cannot be re
     aer_dev_correctable          RxErr 0 ... TOTAL_ERR_COR 0
     aer_rootport_total_err_cor   0
     driver -> ../../../../../../bus/pci/drivers/nvidia
+    bus/pci_express/drivers/aer/0000:00:03.1:pcie002      the root port whose error messages this kernel handles
 
 Link files wake the bridge above just as `config` does, so both are left alone while anything on the way sleeps. AER
 counters live in the kernel and touch no hardware; they are read even when the device has gone, and they are evidence
-then. They stay 0 for ever when the firmware kept AER for itself.
-Sources: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-pci-devices-aer_stats; drivers/pci/pci-sysfs.c, pcie/aer.c.
+then. They stay 0 for ever when the firmware kept AER for itself; then the kernel has bound no AER service to the root port.
+Sources: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-pci-devices-aer_stats; drivers/pci/pci-sysfs.c, pcie/aer.c,
+pcie/portdrv.c (services, and how they are named).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ AER_ROOT_COUNTERS = {
     "aer_root_nonfatal": "aer_rootport_total_err_nonfatal",
     "aer_root_fatal": "aer_rootport_total_err_fatal",
 }
-DEAD_LINK_WIDTH = 63  # six bits of all ones
+DEAD_LINK_WIDTHS = frozenset({63, 255})  # six bits of all ones, or the whole byte
 
 _ROOT_PORT, _UPSTREAM, _DOWNSTREAM = 4, 5, 6
 _PORT_TYPES = {_ROOT_PORT: "root", _UPSTREAM: "upstream", _DOWNSTREAM: "downstream"}
@@ -66,16 +68,18 @@ class PciProbe:
 
         `ask.skip` spares hardware: counters and driver of what is skipped are still read, from the kernel's memory.
         """
-        self._notice_new()
+        self._report_presence(emit)
+        native = pci_config.aer_roots(self._root)
         for function, dword0 in self._walk(ask, emit):
             _report_registers(function, dword0, emit)
             _report_link(function, dword0, "current", ("link_gts", "link_width"), emit)
+            emit.reading(function.subject, "aer_native", native if isinstance(native, Missing) else int(function.root in native))
             _report_aer(function, emit)
             emit.reading(function.subject, "driver", pci_config.driver(function))
 
     def look(self, ask: Ask, emit: Emit) -> None:
-        """First dword, command and bus numbers, and the driver they belong to. Raises ProbeFailed without a PCI bus."""
-        self._notice_new()
+        """Who is there; first dword, command and bus numbers, and the driver they belong to. Raises ProbeFailed without a PCI bus."""
+        self._report_presence(emit)
         for function, dword0 in self._walk(ask, emit):
             _report_registers(function, dword0, emit)
             emit.reading(function.subject, "driver", pci_config.driver(function))
@@ -114,6 +118,17 @@ class PciProbe:
             self._functions = self._functions | pci_config.enumerate_functions(self._root)
         self._links = links
 
+    def _report_presence(self, emit: Emit) -> None:
+        """Who is there and where, from the listing alone: no hardware is touched. The count comes last: with it the list is complete."""
+        self._notice_new()
+        for function in self._read_functions():
+            there = str(function.address) in self._links
+            emit.reading(function.subject, "present", int(there))
+            if there:
+                emit.reading(function.subject, "chain", function.chain)
+                emit.reading(function.subject, "board", function.board)
+        emit.reading(HOST, "pci_functions", len(self._links))
+
     def _read_functions(self) -> list[Function]:
         read = (function for function in self._functions.values() if function.kind)
         return sorted(read, key=lambda function: (function.level, function.address))
@@ -149,9 +164,8 @@ def _report_link(function: Function, dword0: Answer, which: str, quantities: tup
     speed, width = quantities
     emit.reading(function.subject, speed, why_not or link_gts(attribute(function, f"{which}_link_speed")))
     lanes = why_not or integer(attribute(function, f"{which}_link_width"))
-    # As a limit to compare with later, the width of a device that died under this very read would be believed for ever.
-    believed = which == "current" or lanes != DEAD_LINK_WIDTH
-    emit.reading(function.subject, width, lanes if believed else Missing.DEVICE_LOST)
+    # It died under this very read: that is no width, neither to compare nor to be compared with.
+    emit.reading(function.subject, width, Missing.DEVICE_LOST if lanes in DEAD_LINK_WIDTHS else lanes)
 
 
 def _report_aer(function: Function, emit: Emit) -> None:
@@ -170,6 +184,7 @@ def _report_identity(function: Function, slots: Mapping[str, str], emit: Emit) -
         "vendor": integer(attribute(function, "vendor"), 16),
         "device": integer(attribute(function, "device"), 16),
         "subsystem": _subsystem(function),
+        **({"serial": pci_config.drive_serial(function)} if function.kind == "nvme" else {}),
         "class": function.class_code,
         "driver": pci_config.driver(function),
         "slot": slots.get(str(function.address).partition(".")[0], Missing.UNSUPPORTED),

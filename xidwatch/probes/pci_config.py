@@ -54,6 +54,7 @@ class Function:
     class_code: int  # 24 bits
     virtual: bool  # an SR-IOV virtual function: its ids read ffff by design
     lineage: tuple[Path, ...]  # real folders, from the root bus down to its own
+    board: str = ""  # vendor:device subsystem-vendor:subsystem-device, as the kernel cached them; empty when it could not say
 
     @property
     def folder(self) -> Path:
@@ -71,9 +72,18 @@ class Function:
         return PciAddress.parse(self.lineage[-2].name) if self.level else None
 
     @property
+    def root(self) -> PciAddress:
+        """What of its lineage sits on a root bus: mostly a root port, or itself."""
+        return PciAddress.parse(self.lineage[0].name)
+
+    @property
     def chain(self) -> str:
-        """Device.function from the root port down, `03.1/00.0/08.0/00.0`: bus numbers may move between boots, these do not."""
-        return "/".join(folder.name.rpartition(":")[2] for folder in self.lineage)
+        """Root bus, then device.function from the root port down, `0000:00/03.1/00.0/08.0/00.0`.
+
+        Bus numbers below a root bus may move between boots, these do not; and two root buses may have the same tree below them.
+        """
+        root_bus = self.lineage[0].name.rpartition(":")[0]
+        return "/".join((root_bus, *(folder.name.rpartition(":")[2] for folder in self.lineage)))
 
     @property
     def subject(self) -> Subject:
@@ -114,7 +124,18 @@ def _function(folder: Path) -> Function:
         class_code=code,
         virtual=virtual,
         lineage=(*(above for above in reversed(folder.parents) if _is_address(above.name)), folder),
+        board=_board(folder),
     )
+
+
+def _board(folder: Path) -> str:
+    """`10de:2204 1043:87c5`; bridges have no subsystem of their own."""
+    ids = [integer(read_text(folder / name), 16) for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")]
+    vendor, device, *subsystem = ids
+    if isinstance(vendor, Missing) or isinstance(device, Missing):
+        return ""
+    of_board = ":".join(f"{part:04x}" for part in subsystem if not isinstance(part, Missing))
+    return f"{vendor:04x}:{device:04x} {of_board}".strip()
 
 
 def _kind(class_code: int, vendor: str) -> str:
@@ -190,6 +211,31 @@ def integer(text: str, base: int = 10) -> Answer:
         return int(text, base)
     except ValueError:
         return Missing.MALFORMED
+
+
+def aer_roots(root: Path) -> frozenset[PciAddress] | Missing:
+    """The root ports whose AER messages this kernel handles: those with an AER service, `0000:00:03.1:pcie002`, bound.
+
+    None where the firmware keeps AER for itself, with `pci=noaer`, and on a kernel built without it.
+    """
+    try:
+        names = [entry.name for entry in (root / "bus/pci_express/drivers/aer").iterdir()]
+    except FileNotFoundError:
+        return frozenset()
+    except OSError as error:
+        return missing_from(error)
+    ports = (name.partition(":pcie")[0] for name in names if ":pcie" in name)
+    return frozenset(PciAddress.parse(port) for port in ports if _is_address(port))
+
+
+def drive_serial(function: Function) -> str:
+    """Of an NVMe drive, as its driver cached it (nvme/nvme0/serial); UNSUPPORTED while no driver has asked it."""
+    try:
+        controllers = sorted((function.folder / "nvme").iterdir())
+    except OSError:
+        return Missing.UNSUPPORTED
+    serials = (read_text(controller / "serial") for controller in controllers)
+    return next((serial for serial in serials if serial and not isinstance(serial, Missing)), Missing.UNSUPPORTED)
 
 
 # --- configuration space: hardware

@@ -2,9 +2,12 @@
 
     {"v":1,"provisional":true,"boot_id":"5f0c...","time":"2026-09-17T00:00:12.004Z",
      "expected":{"port:0000:0f:00.0":{"config_dword0":268484624,"command":1351}},
-     "inventory":{"gpu:0000:11:00.0":{"name":"NVIDIA GeForce RTX 3090","serial":{"missing":"UNSUPPORTED"}}}}
+     "inventory":{"gpu:0000:11:00.0":{"name":"NVIDIA GeForce RTX 3090","serial":{"missing":"UNSUPPORTED"}}},
+     "members":{"gpu:0000:00/03.1/00.0/08.0/00.0":{"address":"0000:11:00.0","driver":"nvidia","board":"10de:2204 1043:87c5",
+                "uuid":"GPU-5f0c...","link_width":16}}}
 
-(on one line). One of another boot is evidence of what was there, not of what should be at these addresses now.
+(on one line). `expected` and `inventory` are of one boot: of another they are evidence of what was there, not of what should be at
+these addresses now. `members` outlast boots: by kind and place, who should be there.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ VERSION = 1
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """As on disk; `readings_expected` and `readings_inventory` give it back in the program's words."""
+    """As on disk; `readings_expected` and its like give it back in the program's words."""
 
     boot_id: str
     time: str
@@ -32,6 +35,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     provisional: bool = True
     expected: dict[str, dict[str, Any]] = {}
     inventory: dict[str, dict[str, Any]] = {}
+    members: dict[str, dict[str, Any]] = {}
 
     def readings_expected(self) -> Readings:
         """What the reading of a healthy device is compared with."""
@@ -41,8 +45,12 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
         """Identity, topology, limits."""
         return to_readings(self.inventory)
 
+    def readings_members(self) -> Readings:
+        """Who should be there, by kind and place."""
+        return to_readings(self.members)
 
-def learnt(at: Moment, boot_id: str, expected: Readings, inventory: Readings, *, provisional: bool = True) -> Baseline:
+
+def learnt(at: Moment, boot_id: str, expected: Readings, inventory: Readings, members: Readings, *, provisional: bool = True) -> Baseline:
     """A baseline from core values."""
     return Baseline(
         boot_id=boot_id,
@@ -50,6 +58,7 @@ def learnt(at: Moment, boot_id: str, expected: Readings, inventory: Readings, *,
         provisional=provisional,
         expected=plain_readings(expected),
         inventory=plain_readings(inventory),
+        members=plain_readings(members),
     )
 
 

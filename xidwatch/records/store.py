@@ -81,10 +81,10 @@ class Store:
         for name in (samples.FOLDER, dumps.FOLDER):
             self._try_folder(self._root / name)
         damage: list[Damage] = []
+        learnt = self._baseline(damage)
         entries = recovery.tail(self._root, self._boot_id, damage)
         self._remember(entries)
         found = recovery.fold(entries, self._boot_id, damage)
-        learnt = self._baseline(damage)
         took_ms = round((time.monotonic() - began) * 1000)
         return RecoveredRecord.of(found, learnt, damage[:MOST_DAMAGE], took_ms)
 
@@ -206,7 +206,7 @@ class Store:
         except RecordError as error:
             damage.append(Damage(str(error.path), 0, f"{error.text} ({error.hint})"))
             return None
-        return learnt if learnt and learnt.boot_id == self._boot_id else None
+        return learnt
 
     # ----------------------------------------------------------------------------------------------------- one frame
 

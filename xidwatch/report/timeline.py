@@ -94,7 +94,9 @@ def _closed(entry: Entry) -> Event:
 
 def _uevent(entry: Entry) -> Event:
     action, subsystem, name = (facts.text(entry.body, key) for key in ("action", "subsystem", "name"))
-    return replace(_event(entry, "uevent", action, f"{subsystem} {name}: {action}"), pci=facts.address(name))
+    return replace(
+        _event(entry, "uevent", action, f"{subsystem} {name}: {action}" if name else f"{subsystem}: {action}"), pci=facts.address(name)
+    )
 
 
 def _note(entry: Entry) -> Event | None:

@@ -1,0 +1,40 @@
+"""What earlier runs have left on record, as the watch takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from xidwatch.core.messages import ConditionKey, Restored
+from xidwatch.core.model import Condition, Readings
+from xidwatch.records import baseline
+from xidwatch.records.recovery import Recovered, RecoveredRecord
+
+Conditions = Mapping[ConditionKey, Condition]
+
+
+def restored(record: RecoveredRecord, found: Recovered, boot_id: str, named: Mapping[str, set[str]]) -> Restored:
+    """`named`: for kinds of which the settings name every subject, those names."""
+    learnt = record.baseline
+    ours = learnt if learnt and learnt.boot_id == boot_id else None
+    return Restored(
+        still_watched(found.conditions, named),
+        found.incident,
+        found.next_id,
+        ours.readings_expected() if ours else {},
+        found.dumps,
+        members(record),
+        ours.readings_inventory() if ours else {},
+    )
+
+
+def still_watched(conditions: Conditions, named: Mapping[str, set[str]]) -> Conditions:
+    """Without those about probes, recorders and rails that the settings no longer name: nobody will ever look at them again."""
+    return {key: c for key, c in conditions.items() if key[0].kind not in named or key[0].name in named[key[0].kind]}
+
+
+def members(record: RecoveredRecord) -> Readings | None:
+    """Who should be there. A baseline that is not there has been taken away by hand; one that cannot be read has not."""
+    if record.baseline is not None:
+        return record.baseline.readings_members()
+    return {} if any(Path(damage.path).name == baseline.NAME for damage in record.damage) else None

@@ -253,7 +253,7 @@ def test_an_interval_has_to_fit_twice_into_the_watchdog() -> None:
 def test_rules_are_those_of_the_package_or_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As given; else inside the installed package; else beside it in the checkout."""
     assert rules_dir(tmp_path) == tmp_path
-    monkeypatch.setattr(settings, "__file__", str(tmp_path / "xidwatch" / "config.py"))
+    monkeypatch.setattr(settings, "__file__", str(tmp_path / "xidwatch" / "config" / "__init__.py"))
     assert rules_dir(None) == tmp_path / "rules"
     (tmp_path / "xidwatch" / "_rules").mkdir(parents=True)
     assert rules_dir(None) == tmp_path / "xidwatch" / "_rules"

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from tests.fakes.nvml import FakeNvml
 from xidwatch.core.model import Missing, Subject
+from xidwatch.probes import engine
 from xidwatch.probes.base import Ask, Emit, Probe
 from xidwatch.probes.nvml import NvmlProbe
 
@@ -45,9 +46,14 @@ class Scripted:
                 emit.reading(port, "config_dword0", Missing.NOT_ASKED)
                 continue
             emit.at(port)
-            if port in self.bad and (self._when is None or self._when.exists()):
-                self._trouble(ask, emit)
+            if port in self.bad:
+                self.trouble_now(ask, emit)
             emit.reading(port, "config_dword0", ALIVE)
+
+    def trouble_now(self, ask: Ask, emit: Emit) -> None:
+        """If it is time for it."""
+        if self._when is None or self._when.exists():
+            self._trouble(ask, emit)
 
     def look(self, ask: Ask, emit: Emit) -> None:
         """The same, without trouble."""
@@ -172,3 +178,28 @@ def steered_nvml(options: Options) -> Probe:
     """Options: `gpus`, their number; `steering`, the file (absent: all is well)."""
     steering = options.get("steering")
     return _Steered(int(str(options.get("gpus", 4))), Path(str(steering)) if steering else None)
+
+
+class _SteeredEngine:
+    """The real engine probe, which gets into trouble when it comes to its first engine."""
+
+    between_seconds: float | None = None
+
+    def __init__(self, real: Probe, first: Subject, scripted: Scripted) -> None:
+        self._first = first
+        self._scripted = scripted
+        self.look, self.inventory, self.between, self.close = real.look, real.inventory, real.between, real.close
+        self._sample = real.sample
+
+    def sample(self, ask: Ask, emit: Emit) -> None:
+        """Trouble first, unless told to leave that engine out."""
+        if str(self._first) not in ask.skip:
+            emit.at(self._first)
+            self._scripted.trouble_now(ask, emit)
+        self._sample(ask, emit)
+
+
+def steered_engine(options: Mapping[str, Any]) -> Probe:
+    """Options of the engine probe, and: `trouble`, one of the probes above by name; `when`, `gate`, `file` as they have it."""
+    scripted = globals()[options["trouble"]](options)
+    return _SteeredEngine(engine.create(options), Subject("engine", options["engines"][0]["unit"]), scripted)

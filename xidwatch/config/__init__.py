@@ -19,6 +19,12 @@
     nominal_volts = 12.0
     tolerance = "5%"
 
+    [[engines]]
+    unit = "vllm.service"
+    gpus = ["0000:11:00.0", "0000:12:00.0"]        # or "all"; without it those that it is found to use
+    metrics = "http://127.0.0.1:8000/metrics"
+    probe = "http://127.0.0.1:8000/v1"
+
 Without any file the defaults below hold.
 """
 
@@ -34,7 +40,7 @@ import msgspec
 
 from xidwatch.config.checks import mistakes
 from xidwatch.config.strict import fields
-from xidwatch.config.tables import PROBES, Config, RailConfig
+from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
 from xidwatch.core.kernel import XidRule, xid_rules
 from xidwatch.core.rules import Rule, RulesError, load
 
@@ -45,6 +51,7 @@ __all__ = [
     "PROBES",
     "Config",
     "ConfigError",
+    "EngineConfig",
     "RailConfig",
     "Rules",
     "as_mapping",

@@ -10,14 +10,15 @@ from typing import Any
 
 import msgspec
 
-from xidwatch.config.tables import PROBES, Config, RailConfig
-from xidwatch.config.values import absolute, address, at_least, driver, match, not_zero, percent
+from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
+from xidwatch.config.values import absolute, address, at_least, driver, gpus, loopback, match, not_zero, percent
 
 SHORTEST_INTERVAL = 0.2  # seconds, as all of these
 SHORTEST_DEADLINE = 0.05
 
 _RAIL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _CHIP = re.compile(r'[^\s@,"]+@[^\s,"]+')
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.service")
 _VOLTAGE_INPUT = re.compile(r"in[0-9]{1,3}")
 
 Checks = Mapping[str, Callable[[Any], object]]  # by key; each raises ValueError
@@ -35,7 +36,7 @@ def mistakes(config: Config) -> list[str]:
         checks[f"probes.{probe}.deadline"] = partial(at_least, getattr(config.probes, probe).deadline, SHORTEST_DEADLINE)
         checks[f"probes.{probe}.root"] = partial(absolute, config.root(probe) or "/")
     checks |= {f"probes.hwmon.poll[{at}]": partial(driver, name) for at, name in enumerate(config.probes.hwmon.poll)}
-    return failed(checks) + _twice(config.rails)
+    return failed(checks) + _twice(config.rails) + _engines_twice(config.engines)
 
 
 def failed(checks: Mapping[str, Callable[[], object]]) -> list[str]:
@@ -57,6 +58,11 @@ def _twice(rails: tuple[RailConfig, ...]) -> list[str]:
     return found + [f"rails: {input_} of {chip} is named twice" for (chip, input_), count in sources.items() if count > 1]
 
 
+def _engines_twice(engines: tuple[EngineConfig, ...]) -> list[str]:
+    """Two words on one engine would contradict each other one day."""
+    return [f"engines: {unit} is named twice" for unit, count in Counter(engine.unit for engine in engines).items() if count > 1]
+
+
 _RAIL_CHECKS: Checks = {
     "name": partial(match, _RAIL_NAME, 'must be small letters, digits, "_" and "-", as in "psu1_12v"'),
     "chip": partial(match, _CHIP, 'must be a chip as `xidwatch run` names it, as in "nct6798@platform/nct6775.656"'),
@@ -65,4 +71,13 @@ _RAIL_CHECKS: Checks = {
     "nominal_volts": not_zero,
     "tolerance": percent,
 }
-TABLES_OF: dict[object, tuple[type[msgspec.Struct], Checks]] = {tuple[RailConfig, ...]: (RailConfig, _RAIL_CHECKS)}
+_ENGINE_CHECKS: Checks = {
+    "unit": partial(match, _UNIT, 'must be a service of systemd with its ending, as in "vllm.service"'),
+    "gpus": gpus,
+    "metrics": loopback,
+    "probe": loopback,
+}
+TABLES_OF: dict[object, tuple[type[msgspec.Struct], Checks]] = {
+    tuple[RailConfig, ...]: (RailConfig, _RAIL_CHECKS),
+    tuple[EngineConfig, ...]: (EngineConfig, _ENGINE_CHECKS),
+}

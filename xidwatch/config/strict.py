@@ -50,6 +50,7 @@ _EXPECTED = {
     bool: "true or false",
     float: "a number, as in 12.0",
     str: 'a text in quotes, as in "30s"',
+    str | tuple[str, ...]: '"found", "all" or a list of PCI addresses, as in ["0000:11:00.0"]',
     tuple[str, ...]: 'a list of texts in quotes, as in ["/mnt/usb/xidwatch"]',
 }
 

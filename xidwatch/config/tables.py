@@ -8,7 +8,8 @@ from xidwatch.config.values import percent
 from xidwatch.core.rules import seconds
 
 LONGEST_SHARE = 0.8  # of the interval, for a deadline
-PROBES = ("nvml", "pci", "hwmon", "host")
+PROBES = ("nvml", "pci", "hwmon", "host", "engine")
+GPUS_FOUND, GPUS_ALL = "found", "all"
 
 
 class ProbeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +38,7 @@ class ProbesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pci: TreeProbeConfig = TreeProbeConfig()
     hwmon: HwmonProbeConfig = HwmonProbeConfig()
     host: TreeProbeConfig = TreeProbeConfig(deadline="2s")
+    engine: ProbeConfig = ProbeConfig()
 
 
 class RailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +61,19 @@ class RailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return percent(self.tolerance)
 
 
+class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One inference engine, run by systemd.
+
+    `gpus`: "found", those that its processes are seen to use, remembered; "all" of the host; or PCI addresses. `metrics`: its
+    own metrics page; `probe`: the base of its OpenAI-compatible API, "" for none. Both on loopback.
+    """
+
+    unit: str
+    gpus: str | tuple[str, ...] = GPUS_FOUND
+    metrics: str = ""
+    probe: str = ""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -67,6 +82,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel_log: str = "/dev/kmsg"
     evidence_dirs: tuple[str, ...] = ()
     rails: tuple[RailConfig, ...] = ()
+    engines: tuple[EngineConfig, ...] = ()
     probes: ProbesConfig = ProbesConfig()
 
     @property

@@ -7,6 +7,8 @@ import math
 import re
 
 from xidwatch.core import sensors
+from xidwatch.core.loopback import Endpoint
+from xidwatch.core.model import PciAddress
 from xidwatch.core.rules import seconds
 
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
@@ -36,6 +38,25 @@ def address(text: str) -> None:
         good = False
     if not good:
         raise ValueError(f'"{text}" is not an address to listen on (an IP address and a port, as in "127.0.0.1:20079", or "" for none)')
+
+
+def loopback(text: str) -> None:
+    """Something to ask on this host; empty for nothing."""
+    if text:
+        Endpoint.parse(text)
+
+
+def gpus(chosen: str | tuple[str, ...]) -> None:
+    """Those found, all of them, or a list of addresses with each once."""
+    if isinstance(chosen, str):
+        if chosen not in {"found", "all"}:
+            raise ValueError(f'must be "found", "all" or a list of PCI addresses, not "{chosen}"')
+        return
+    if not chosen:
+        raise ValueError('an engine without GPUs needs no list: leave `gpus` out, or write "found"')
+    names = [str(PciAddress.parse(each)) for each in chosen]
+    if len(set(names)) < len(names):
+        raise ValueError("a GPU is named twice")
 
 
 def percent(text: str) -> float:

@@ -55,7 +55,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 DRIVER_KINDS = ("gpu", "driver")
 FATAL_LINES, LOST_LINES = "driver_fatal_lines", "bus_lost_lines"
 # From the root down: an incident is named after the topmost thing that is bad, not after what cannot answer because of it.
-KIND_ORDER = ("port", "gpu", "nvme", "driver", "rail", "chip", "host", "kernel", "probe")
+KIND_ORDER = ("port", "gpu", "nvme", "driver", "rail", "chip", "engine", "host", "kernel", "probe")
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,10 +192,11 @@ class Daemon:
         return found
 
     def _still_watched(self, conditions: Mapping[ConditionKey, Condition]) -> Mapping[ConditionKey, Condition]:
-        """Without those about probes, recorders and rails that the settings no longer name: nobody will ever look at them again."""
+        """Without those about what the settings no longer name (probes, recorders, rails, engines): nobody will look at it again."""
         probes = {*self.workers.specs, *self.evidence.behind_seconds(self.clock.now().mono)}
         rails = {rail.name for rail in self.config.rails} if self.config.probes.hwmon.enabled else set()
-        named = {"probe": probes, "rail": rails}
+        engines = {engine.unit for engine in self.config.engines} if self.config.probes.engine.enabled else set()
+        named = {"probe": probes, "rail": rails, "engine": engines}
         return {key: c for key, c in conditions.items() if key[0].kind not in named or key[0].name in named[key[0].kind]}
 
     # ------------------------------------------------------------------------------------------------------ the heart
@@ -282,7 +283,7 @@ class Daemon:
         now = self.clock.now().mono
         readings.update(self._history.readings(self._stuck(), self.evidence.behind_seconds(now), now))
         self._note_missing(readings)
-        for key, text in remarks.about_answers(answers).items():
+        for key, text in {**remarks.about_answers(answers), **remarks.about_engines(readings)}.items():
             self.scribe.say(key, text)
         if self._state.driver_released:
             self.scribe.say("nvml:released", f"nvml: {RELEASED}")
@@ -341,7 +342,7 @@ class Daemon:
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)
-        stuck = self._stuck()
+        stuck, engines = self._stuck(), views.engines(self.config.engines, self._state)
         self.rundir.write_state(
             views.state_file(
                 self._conditions,
@@ -353,6 +354,7 @@ class Daemon:
                 interval=self.config.interval_seconds,
                 history=self._history,
                 stuck=stuck,
+                engines=engines,
                 leaving=leaving,
             )
         )
@@ -367,6 +369,7 @@ class Daemon:
             gap_records=self.kernel.lost,
             ticks_missed=self.ticker.missed,
             dumps=self._dumps_taken,
+            engines=engines,
             behind=min(self.evidence.behind_seconds(now.mono).values()),
         )
 

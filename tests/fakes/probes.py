@@ -150,7 +150,10 @@ def _raw(data: bytes) -> None:
 
 
 class _Steered(NvmlProbe):
-    """The real NVML probe over the fake library, steered by a file: {"lost": [0, 2], "hang": true} or {"gate": "/a/fifo"}."""
+    """The real NVML probe over the fake library, steered by a file.
+
+    {"lost": [0, 2], "hang": true}, {"gate": "/a/fifo"}, {"pids": [[4711], []]}: of the processes on each GPU.
+    """
 
     def __init__(self, gpus: int, steering: Path | None) -> None:
         self.library = FakeNvml.with_gpus(gpus)
@@ -162,6 +165,7 @@ class _Steered(NvmlProbe):
         wanted = self._wanted()
         for index, gpu in enumerate(self.library.gpus):
             gpu.lost = 15 if index in wanted.get("lost", ()) else 0
+            gpu.pids = dict(enumerate(wanted.get("pids", ()))).get(index, [])
         if wanted.get("hang"):
             _hang(ask, emit)
         if "gate" in wanted:

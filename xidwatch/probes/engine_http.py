@@ -83,7 +83,11 @@ def ask_all(endpoints: Mapping[str, Endpoint], deadline: float, *, monotonic: Ca
 
 def _begin(name: str, endpoint: Endpoint, selector: selectors.BaseSelector, answers: dict[str, Answer]) -> None:
     request = f"GET {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n"
-    sock = socket.socket(socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock = socket.socket(socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError:  # no IPv6 in this kernel
+        answers[name] = Answer(Missing.ABSENT)
+        return
     error = sock.connect_ex((endpoint.host, endpoint.port))
     if error in {0, errno.EINPROGRESS}:
         selector.register(sock, selectors.EVENT_WRITE, (name, _Asking(endpoint, sock, request.encode("ascii"))))

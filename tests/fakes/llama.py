@@ -18,6 +18,7 @@ from typing import Any
 
 WIDTH, LAYERS, HEADS, INNER, CONTEXT = 256, 4, 4, 512, 8192
 SPECIAL = ("<unk>", "<s>", "</s>")
+TOKENS = (*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *string.ascii_lowercase)
 NEEDED = ("xllamacpp", "gguf", "numpy")
 
 
@@ -32,9 +33,6 @@ def write_model(path: Path) -> None:
     numpy: Any = importlib.import_module("numpy")
     noise = numpy.random.default_rng(7)
     writer = gguf.GGUFWriter(str(path), "llama")
-    tokens = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *string.ascii_lowercase]
-    kinds = [gguf.TokenType.UNKNOWN, *[gguf.TokenType.CONTROL] * 2, *[gguf.TokenType.BYTE] * 256]
-    kinds += [gguf.TokenType.NORMAL] * (len(tokens) - len(kinds))
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)
@@ -43,21 +41,15 @@ def write_model(path: Path) -> None:
     writer.add_head_count_kv(HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(tokens)
-    writer.add_token_scores([-float(place) for place in range(len(tokens))])
-    writer.add_token_types([int(kind) for kind in kinds])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
+    _write_words(writer, gguf.TokenType)
 
     def tensor(name: str, rows: int, columns: int) -> Any:
         values = (noise.standard_normal((rows, columns)) / columns**0.5).astype(numpy.float32)
         writer.add_tensor(f"{name}.weight", values)
         return values
 
-    tensor("token_embd", len(tokens), WIDTH)
-    tensor("output", len(tokens), WIDTH)[: len(tokens) - len(string.ascii_lowercase)] = 0
+    tensor("token_embd", len(TOKENS), WIDTH)
+    tensor("output", len(TOKENS), WIDTH)[: -len(string.ascii_lowercase)] = 0
     writer.add_tensor("output_norm.weight", numpy.ones(WIDTH, numpy.float32))
     for layer in range(LAYERS):
         for name in ("attn_norm", "ffn_norm"):
@@ -71,6 +63,18 @@ def write_model(path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _write_words(writer: Any, kind: Any) -> None:
+    kinds = [kind.UNKNOWN, *[kind.CONTROL] * 2, *[kind.BYTE] * 256]
+    kinds += [kind.NORMAL] * (len(TOKENS) - len(kinds))
+    writer.add_vocab_size(len(TOKENS))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(TOKENS)
+    writer.add_token_scores([-float(place) for place in range(len(TOKENS))])
+    writer.add_token_types([int(each) for each in kinds])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
 
 
 def serve(folder: Path, port: int) -> None:

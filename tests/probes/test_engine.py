@@ -14,7 +14,7 @@ from xidwatch.core.model import Missing, Subject, Value
 from xidwatch.core.quantities import BY_NAME
 from xidwatch.probes import engine_metrics, engine_units
 from xidwatch.probes.base import Ask, Probe
-from xidwatch.probes.engine import FACTS, PROCESSES, EngineProbe, create
+from xidwatch.probes.engine import FACTS, OF_EACH_PROCESS, PROCESSES, EngineProbe, create
 
 UNIT, SUBJECT = "vllm.service", "engine:vllm.service"
 PAGES = Path(__file__).resolve().parents[2] / "fixtures" / "engine-metrics"
@@ -240,6 +240,13 @@ def test_a_stuck_thread_is_named_and_grows_older(host: EngineHost) -> None:
         assert time.monotonic() - began < SECONDS
     host.process(4712)
     assert facts(asked)["uninterruptible_thread"] == ""
+
+
+def test_processes_too_many_to_look_at_are_counted_and_the_rest_is_not_claimed(host: EngineHost, page: Page) -> None:
+    """A sum over some of them would pass for the sum, and none of them stuck for health."""
+    told = facts(probe(host, page), 0.0)
+    assert (told["processes"], told["pids"]) == (2, "4711 4712")
+    assert {told[name] for name in OF_EACH_PROCESS} == {Missing.TIMED_OUT}
 
 
 def test_an_engine_at_which_a_predecessor_is_stuck_is_left_alone(host: EngineHost, page: Page) -> None:

@@ -342,7 +342,7 @@ class Daemon:
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)
-        stuck, engines = self._stuck(), views.engines(self.config.engines, self._state)
+        stuck, engines = self._stuck(), views.engines(self.settings.config.engines, self._state)
         self.rundir.write_state(
             views.state_file(
                 self._conditions,

@@ -28,9 +28,11 @@ from xidwatch.probes.engine_metrics import Mark
 from xidwatch.probes.engine_processes import Group, Waits
 
 SYSTEMD_SHARE = 0.4  # of the time there is for an answer
+PROCESSES_SHARE = 0.6  # when the last process has to have been looked at
 ALL_SHARE = 0.85  # when the last page has to be there; the rest is for sending what was read
 
-PROCESSES = ("processes", "pids", "resident_bytes", "processes_uninterruptible", "uninterruptible_seconds", "uninterruptible_thread")
+OF_EACH_PROCESS = ("resident_bytes", "processes_uninterruptible", "uninterruptible_seconds", "uninterruptible_thread")
+PROCESSES = ("processes", "pids", *OF_EACH_PROCESS)
 FACTS = ("load_state", "unit_file_state", "control_group", "server")  # of the inventory
 
 # Why there are no figures, by HTTP status; every other status is no answer to what was asked.
@@ -102,6 +104,7 @@ class EngineProbe:
         self._cgroup_root = cgroup_root
         self._proc_root = proc_root
         self._monotonic = monotonic
+        self._processes_until = 0.0  # monotonic
         self._listener = Listener(engine_units.MOST_BYTES, monotonic=monotonic)
 
     # ----------------------------------------------------------------------------------------------------- requests
@@ -110,6 +113,7 @@ class EngineProbe:
         """The unit and the processes of each engine, then what they say of themselves."""
         began = self._monotonic()
         told = self._units(began + SYSTEMD_SHARE * (ask.deadline - began))
+        self._processes_until = began + PROCESSES_SHARE * (ask.deadline - began)
         for engine in self._engines:
             self._report_unit(engine, told[engine.unit], emit)
             self._report_processes(engine, ask, emit)
@@ -182,13 +186,15 @@ class EngineProbe:
             "uninterruptible_seconds": 0.0 if longest is None else round(now - engine.waits.since[longest], 1),
             "uninterruptible_thread": "" if longest is None else self._describe(longest[0], *group.uninterruptible[longest]),
         }
+        if not group.whole:
+            values |= dict.fromkeys(OF_EACH_PROCESS, Missing.TIMED_OUT)
         self._tell(engine, values, emit)
 
     def _read_group(self, engine: Engine) -> Group | Missing:
         if engine.group is None:
             return self._without_group(engine)
         try:
-            return engine_processes.read(engine.group, self._proc_root)
+            return engine_processes.read(engine.group, self._proc_root, lambda: self._monotonic() >= self._processes_until)
         except PermissionError:
             return Missing.DENIED
         except (OSError, ValueError):

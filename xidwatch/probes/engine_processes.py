@@ -14,7 +14,7 @@ Sources: proc(5); Documentation/admin-guide/cgroup-v2.rst; fs/proc/base.c, fs/pr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -31,11 +31,12 @@ Thread = tuple[int, int]  # number and start time, which together name one
 
 @dataclass(slots=True)
 class Group:
-    """What was found in a control group."""
+    """What was found in a control group. Not `whole`: there was no time to look at each process."""
 
     pids: list[int] = field(default_factory=list)
     resident_bytes: int = 0
     uninterruptible: dict[Thread, tuple[int, str]] = field(default_factory=dict)  # process and name of each
+    whole: bool = True
 
     @property
     def processes_uninterruptible(self) -> int:
@@ -82,11 +83,13 @@ def _slices(root: Path) -> Iterator[Path]:
             continue  # gone since it was listed
 
 
-def read(group: Path, proc_root: Path) -> Group:
+def read(group: Path, proc_root: Path, is_late: Callable[[], bool] = lambda: False) -> Group:
     """Everything in a control group and below it. Raises OSError when it cannot be read; one that is not there is empty."""
-    found = Group()
-    found.pids = _members(group)
+    found = Group(_members(group))
     for pid in found.pids:
+        if is_late():
+            found.whole = False
+            break
         _add(found, pid, proc_root / str(pid))
     return found
 

@@ -176,19 +176,21 @@ class EngineProbe:
         if isinstance(group, Missing):
             self._tell(engine, dict.fromkeys(PROCESSES, group), emit)
             return
+        values: dict[str, Value] = {"processes": len(group.pids), "pids": " ".join(map(str, group.pids))}
+        self._tell(engine, values | self._of_each(engine, group), emit)
+
+    def _of_each(self, engine: Engine, group: Group) -> dict[str, Value]:
+        """What needed a look at every process; a part of it would pass for all."""
+        if not group.whole:
+            return dict.fromkeys(OF_EACH_PROCESS, Missing.TIMED_OUT)
         now = self._monotonic()
         longest = engine.waits.look(group.uninterruptible, now)
-        values: dict[str, Value] = {
-            "processes": len(group.pids),
-            "pids": " ".join(map(str, group.pids)),
+        return {
             "resident_bytes": group.resident_bytes,
             "processes_uninterruptible": group.processes_uninterruptible,
             "uninterruptible_seconds": 0.0 if longest is None else round(now - engine.waits.since[longest], 1),
             "uninterruptible_thread": "" if longest is None else self._describe(longest[0], *group.uninterruptible[longest]),
         }
-        if not group.whole:
-            values |= dict.fromkeys(OF_EACH_PROCESS, Missing.TIMED_OUT)
-        self._tell(engine, values, emit)
 
     def _read_group(self, engine: Engine) -> Group | Missing:
         if engine.group is None:

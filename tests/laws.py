@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "xidwatch.core": ("xidwatch.core",),
     "xidwatch.clock": ("xidwatch.core",),
     "xidwatch.wire": ("xidwatch.core",),
-    "xidwatch.config": ("xidwatch.core", "xidwatch.clock"),
+    "xidwatch.config": ("xidwatch.core", "xidwatch.clock", "xidwatch.config"),
     "xidwatch.probes": ("xidwatch.core", "xidwatch.wire", "xidwatch.probes"),
     "xidwatch.records": ("xidwatch.core", "xidwatch.clock", "xidwatch.records"),
     "xidwatch.report": ("xidwatch.core", "xidwatch.clock", "xidwatch.records", "xidwatch.report"),

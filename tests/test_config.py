@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xidwatch import config as settings
-from xidwatch.config import Config, ConfigError, RailConfig, as_mapping, check_watchdog, load_config, load_rules, parse_config, rules_dir
+from xidwatch.config import (
+    Config,
+    ConfigError,
+    EngineConfig,
+    RailConfig,
+    as_mapping,
+    check_watchdog,
+    load_config,
+    load_rules,
+    parse_config,
+    rules_dir,
+)
 
 SHIPPED = Path(__file__).parent.parent / "rules"
 
@@ -33,6 +44,14 @@ def rail(**changes: Any) -> dict[str, Any]:
     return {"rails": [{key: value for key, value in {**RAIL, **changes}.items() if value is not None}]}
 
 
+ENGINE: dict[str, Any] = {"unit": "vllm.service"}
+
+
+def engine(**changes: Any) -> dict[str, Any]:
+    """A configuration with one engine, changed; None takes a key away."""
+    return {"engines": [{key: value for key, value in {**ENGINE, **changes}.items() if value is not None}]}
+
+
 # --- taken
 
 
@@ -43,7 +62,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.Mo
     assert config == Config() == parse_config({})
     assert config.interval_seconds == 30
     assert config.metrics_address == ("127.0.0.1", 20079)
-    assert [config.deadline_seconds(probe) for probe in settings.PROBES] == [5, 4, 4, 2]
+    assert [config.deadline_seconds(probe) for probe in settings.PROBES] == [5, 4, 4, 2, 4]
 
 
 def test_the_default_file_is_read_when_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +86,8 @@ def test_the_example_in_the_docstring_is_taken(tmp_path: Path) -> None:
     assert config.probes.nvml.enabled
     assert config.probes.hwmon.poll == ("corsair-psu",)
     assert config.rails == (RailConfig("psu1_12v", "nct6798@platform/nct6775.656", "in1", 12.0, 12.0, "5%"),)
+    url = "http://127.0.0.1:8000"
+    assert config.engines == (EngineConfig("vllm.service", ("0000:11:00.0", "0000:12:00.0"), f"{url}/metrics", f"{url}/v1"),)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +115,7 @@ def test_a_deadline_never_reaches_into_the_next_tick() -> None:
 def test_a_root_is_where_a_tree_is_mounted() -> None:
     """Empty where it always is, and for a probe that reads no tree."""
     config = parse_config({"probes": {"pci": {"root": "/host/sys"}}})
-    assert [config.root(probe) for probe in settings.PROBES] == ["", "/host/sys", "", ""]
+    assert [config.root(probe) for probe in settings.PROBES] == ["", "/host/sys", "", "", ""]
 
 
 def test_a_configuration_survives_the_way_between_processes() -> None:
@@ -114,15 +135,27 @@ def test_a_rail_needs_four_words() -> None:
     assert negative.tolerance_ratio == pytest.approx(0.1)
 
 
+def test_an_engine_needs_its_unit_only() -> None:
+    """Its GPUs are found, it is asked nothing; instances and odd names of units are names of units."""
+    (found,) = parse_config(engine()).engines
+    assert found == EngineConfig("vllm.service", "found", "", "")
+    for unit in ("vllm@0.service", "system-x\\x2d1.service", "a.b:c_d.service"):
+        assert parse_config(engine(unit=unit)).engines[0].unit == unit
+    whole = engine(gpus=["0000:11:00.0", "PCI:0000:12:00"], metrics="http://[::1]:8000/metrics", probe="http://localhost:8000/v1")
+    assert parse_config(whole).engines[0].gpus == ("0000:11:00.0", "PCI:0000:12:00")
+    assert parse_config(as_mapping(parse_config(whole))) == parse_config(whole)
+    assert parse_config(engine(gpus="all")).engines[0].gpus == "all"
+
+
 # --- refused
 
 LEFT_ALONE = "asus_wmi_sensors, corsair-cpro, corsair-psu, drivetemp, nvme"
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": (
         {"intervall": "30s"},
-        "intervall: unknown key (known here: evidence_dirs, interval, kernel_log, metrics, probes, rails)",
+        "intervall: unknown key (known here: engines, evidence_dirs, interval, kernel_log, metrics, probes, rails)",
     ),
-    "unknown probe": ({"probes": {"gpu": {}}}, "probes.gpu: unknown key (known here: host, hwmon, nvml, pci)"),
+    "unknown probe": ({"probes": {"gpu": {}}}, "probes.gpu: unknown key (known here: engine, host, hwmon, nvml, pci)"),
     "no such setting": ({"probes": {"nvml": {"root": "/x"}}}, "probes.nvml.root: unknown key (known here: deadline, enabled)"),
     "number without unit": ({"interval": 30}, 'interval: expected a text in quotes, as in "30s", not 30'),
     "text for a switch": ({"probes": {"pci": {"enabled": "no"}}}, 'probes.pci.enabled: expected true or false, not "no"'),
@@ -177,6 +210,37 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two of a name": ({"rails": [RAIL, {**RAIL, "input": "in2"}]}, 'rails: two are called "psu1_12v"'),
     "two names for one": ({"rails": [RAIL, {**RAIL, "name": "b"}]}, "rails: in1 of nct6798@platform/nct6775.656 is named twice"),
+    "half a unit": (engine(unit="vllm"), 'engines[0].unit: must be a service of systemd with its ending, as in "vllm.service", not "vllm"'),
+    "an option for a unit": (
+        engine(unit="--all.service"),
+        'engines[0].unit: must be a service of systemd with its ending, as in "vllm.service", not "--all.service"',
+    ),
+    "a path for a unit": (
+        engine(unit="../x.service"),
+        'engines[0].unit: must be a service of systemd with its ending, as in "vllm.service", not "../x.service"',
+    ),
+    "no unit": (engine(unit=None), "engines[0].unit: missing"),
+    "metrics elsewhere": (
+        engine(metrics="http://10.0.0.1:8000/metrics"),
+        'engines[0].metrics: only this host is asked, by 127.0.0.1, [::1] or localhost, not "http://10.0.0.1:8000/metrics"',
+    ),
+    "metrics of another kind": (
+        engine(metrics="https://127.0.0.1/metrics"),
+        'engines[0].metrics: must be an address on this host, as in "http://127.0.0.1:8000/metrics", not "https://127.0.0.1/metrics"',
+    ),
+    "an API without its scheme": (
+        engine(probe="127.0.0.1:8000/v1"),
+        'engines[0].probe: must be an address on this host, as in "http://127.0.0.1:8000/metrics", not "127.0.0.1:8000/v1"',
+    ),
+    "some GPUs": (engine(gpus="some"), 'engines[0].gpus: must be "found", "all" or a list of PCI addresses, not "some"'),
+    "a number of GPUs": (
+        engine(gpus=4),
+        'engines[0].gpus: expected "found", "all" or a list of PCI addresses, as in ["0000:11:00.0"], not 4',
+    ),
+    "no GPU": (engine(gpus=[]), 'engines[0].gpus: an engine without GPUs needs no list: leave `gpus` out, or write "found"'),
+    "an index for a GPU": (engine(gpus=["0"]), "engines[0].gpus: not a PCI address: '0' (expected dddd:bb:dd.f)"),
+    "a GPU twice": (engine(gpus=["0000:11:00.0", "00000000:11:00.0"]), "engines[0].gpus: a GPU is named twice"),
+    "a unit twice": ({"engines": [ENGINE, ENGINE]}, "engines: vllm.service is named twice"),
     "relative directory": ({"evidence_dirs": ["/a", "b"]}, 'evidence_dirs[1]: must be a full path, beginning with "/", not "b"'),
 }
 
@@ -213,7 +277,7 @@ JSONISH: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=8), inner, max_size=2)),
     max_leaves=6,
 )
-KEYS = st.sampled_from(["interval", "metrics", "kernel_log", "evidence_dirs", "rails", "probes"])
+KEYS = st.sampled_from(["interval", "metrics", "kernel_log", "evidence_dirs", "rails", "engines", "probes"])
 
 
 @given(st.dictionaries(KEYS, JSONISH, max_size=4))
@@ -253,7 +317,7 @@ def test_an_interval_has_to_fit_twice_into_the_watchdog() -> None:
 def test_rules_are_those_of_the_package_or_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As given; else inside the installed package; else beside it in the checkout."""
     assert rules_dir(tmp_path) == tmp_path
-    monkeypatch.setattr(settings, "__file__", str(tmp_path / "xidwatch" / "config.py"))
+    monkeypatch.setattr(settings, "__file__", str(tmp_path / "xidwatch" / "config" / "__init__.py"))
     assert rules_dir(None) == tmp_path / "rules"
     (tmp_path / "xidwatch" / "_rules").mkdir(parents=True)
     assert rules_dir(None) == tmp_path / "xidwatch" / "_rules"

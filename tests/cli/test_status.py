@@ -12,7 +12,7 @@ from xidwatch.cli import main
 from xidwatch.cli.status import describe
 from xidwatch.clock import SystemClock
 from xidwatch.records import state
-from xidwatch.records.state import ConditionState, ProbeState, StateFile
+from xidwatch.records.state import ConditionState, EngineState, ProbeState, StateFile
 
 LOST = ConditionState(
     subject="gpu:0000:11:00.0", type="GpuLost", status="TRUE", since="2026-09-17T02:10:08Z", reason="nvml_status 15\x1b[2J"
@@ -114,3 +114,14 @@ def test_a_daemon_that_was_killed_is_not_believed(place: Path, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert out.startswith("unknown")
     assert f"process {child} is gone without a word" in out
+
+
+def test_engines_are_shown_with_their_gpus() -> None:
+    """And who says that they are theirs; what is not known is said to be that."""
+    engines = {
+        "vllm.service": EngineState(unit="active/running", gpus=("0000:11:00.0", "0000:12:00.0"), gpus_by="found"),
+        "llama.service": EngineState(),
+    }
+    lines = describe(StateFile(boot_id="5f0c", mono_ms=1, verdict="healthy", engines=engines, pid=1), "fresh", "healthy")
+    assert "  engine vllm.service: active/running, GPUs 0000:11:00.0 0000:12:00.0 (found)" in lines
+    assert "  engine llama.service: state not known, GPUs not known" in lines

@@ -109,3 +109,25 @@ def test_how_it_was_started_is_remarked_on() -> None:
     """By systemd and as root there is nothing to say."""
     assert remarks.about_start(systemd=True, root=True) == {}
     assert set(remarks.about_start(systemd=False, root=False)) == {"start:systemd", "start:root"}
+
+
+def test_what_is_not_known_of_an_engine_is_said_with_the_cure() -> None:
+    """A misspelt unit, metrics that are off, locked, or of another kind; an engine that is well or merely down needs no remark."""
+
+    def about(**values: Value) -> list[str]:
+        return list(remarks.about_engines({Subject("engine", "vllm.service"): values}).values())
+
+    assert about(load_state="loaded", active_state="inactive", metrics_status=Missing.ABSENT) == []
+    assert about(load_state="loaded", metrics_status=200, server="vllm") == []
+    assert about(load_state=Missing.TIMED_OUT, metrics_status=503) == []
+    for values, word in (
+        ({"load_state": "not-found"}, "list-units"),
+        ({"metrics_status": 404}, "--enable-metrics"),
+        ({"metrics_status": 501}, "--metrics"),
+        ({"metrics_status": 401}, "key"),
+        ({"metrics_status": 200, "server": Missing.UNSUPPORTED}, "none of vLLM"),
+        ({"load_state": Missing.UNSUPPORTED}, "init"),
+    ):
+        (said,) = about(**values)
+        assert said.startswith("engine: ")
+        assert word in said

@@ -434,6 +434,10 @@ class Rig:
         self.environment |= library.environment
         return self.probe("nvml", "xidwatch.probes.nvml:create", holds_driver=True, **changes)
 
+    def engine(self, options: Mapping[str, object], **changes: object) -> dict[str, object]:
+        """The engine probe, with its options."""
+        return self.probe("engine", "xidwatch.probes.engine:create", options=options, **changes)
+
     def probe(self, name: str, target: str, **changes: object) -> dict[str, object]:
         """Any probe, as the fields of a ProbeSpec. What says nothing of deadlines gets the longest that fit into the interval."""
         return {"name": name, "target": target, **changes}
@@ -469,6 +473,7 @@ class Rig:
         config_path: Path | None = None,
         patience: Mapping[str, float] | None = None,
         wall_shift: Path | None = None,
+        configured: Mapping[str, object] | None = None,
     ) -> Running:
         """Start a daemon; it is on its way when this returns."""
         longest = 0.8 * float(interval.removesuffix("s"))
@@ -476,7 +481,7 @@ class Rig:
         settings = {
             "state_dir": str(state_dir or self.state_dir),
             "run_dir": str(self.run_dir),
-            "config": self.config(interval, metrics),
+            "config": {**self.config(interval, metrics), **(configured or {})},
             "config_path": str(config_path) if config_path else None,
             "rules_dir": str(rules_dir) if rules_dir else None,
             "specs": [{**deadlines, **probe} for probe in probes],

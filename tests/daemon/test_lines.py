@@ -152,3 +152,14 @@ def test_a_sum_over_some_gpus_says_over_how_many() -> None:
         Subject("gpu", f"0000:1{n}:00.0"): {"power_mean_watts": Missing.DEVICE_LOST if n == 4 else 100.0} for n in range(1, 5)
     }
     assert "4 GPUs  300 W of 3" in said(gpus)
+
+
+def test_an_engine_is_its_state_and_its_requests() -> None:
+    """Running and waiting; without figures the state alone, without either nothing."""
+    vllm, llama, silent = (Subject("engine", name) for name in ("vllm.service", "llama@0.service", "sglang.service"))
+    readings: Readings = {
+        vllm: {"active_state": "active", "requests_running": 3, "requests_waiting": 1},
+        llama: {"active_state": "failed", "requests_running": Missing.ABSENT, "requests_waiting": Missing.ABSENT},
+        silent: {"active_state": Missing.TIMED_OUT},
+    }
+    assert "  no GPUs  llama@0 failed  vllm active 3+1 requests  load" in said(readings)

@@ -24,6 +24,7 @@ from tests.fakes.clock import MONO, WALL, FakeClock
 from xidwatch.core.model import HOST, KERNEL, Condition, Missing, Moment, PciAddress, Readings, Status, Subject, Value
 from xidwatch.daemon import metrics
 from xidwatch.daemon.metrics import MetricsServer, ProbeView, Snapshot, SnapshotCollector
+from xidwatch.records.state import EngineState
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSION = re.compile(r'version="[^"]*"')
@@ -74,12 +75,35 @@ INVENTORY: Readings = {
     }
     for bus in (0x11, 0x12, 0x13, 0x14)
 }
+VLLM, LLAMA = Subject("engine", "vllm.service"), Subject("engine", "llama.service")
+BUSY: Readings = {
+    **READINGS,
+    VLLM: {
+        "active_state": "active",
+        "server": "vllm",
+        "metrics_status": 200,
+        "requests_running": 3,
+        "requests_waiting": 0,
+        "prompt_tokens_per_second": 13000.5,
+        "generated_tokens_per_second": Missing.NOT_ASKED,
+        "kv_cache_usage_ratio": 0.8125,
+        "processes": 4,
+        "resident_bytes": 8_589_934_592,
+        "processes_uninterruptible": 1,
+        "uninterruptible_seconds": 30.0,
+    },
+    LLAMA: {"active_state": "failed", "metrics_status": Missing.ABSENT, "server": Missing.ABSENT, "processes": 0},
+}
+ENGINES = {
+    "vllm.service": EngineState(unit="active/running", invocation_id="3a3b", gpus=("0000:11:00.0", "0000:12:00.0"), gpus_by="found"),
+    "llama.service": EngineState(unit="failed/failed"),
+}
 NIGHT = Snapshot(
     verdict="failed",
     tick=120,
     sampled_mono=MONO - 3,
     sampled_wall=WALL - 3,
-    readings=READINGS,
+    readings=BUSY,
     inventory=INVENTORY,
     conditions=(
         condition(SWITCH, "ConfigSpaceAllOnes", Status.TRUE),
@@ -99,6 +123,7 @@ NIGHT = Snapshot(
     dumps=1,
     records_behind_seconds=0.25,
     incident_open=True,
+    engines=ENGINES,
 )
 
 

@@ -11,16 +11,19 @@ from xidwatch.daemon import probes
 from xidwatch.daemon.probes import FIRST_NVML_SECONDS, deadlines, preload, specs, sysfs_root
 from xidwatch.probes.hwmon import create
 
+ENGINES = {"engines": [{"unit": "vllm.service", "metrics": "http://127.0.0.1:8000/metrics"}, {"unit": "b.service"}]}
+
 
 def test_every_probe_is_there_and_can_be_made() -> None:
     """Its module offers `create`, and takes the options it is given."""
-    chosen = specs(parse_config({"probes": {"pci": {"root": "/host/sys"}, "host": {"root": "/host/proc"}}}))
+    chosen = specs(parse_config({**ENGINES, "probes": {"pci": {"root": "/host/sys"}, "host": {"root": "/host/proc"}}}))
     assert tuple(spec.name for spec in chosen) == PROBES
     assert {spec.name: dict(spec.options) for spec in chosen} == {
         "nvml": {},
         "pci": {"root": "/host/sys"},
         "hwmon": {"rails": [], "poll": []},
         "host": {"proc_root": "/host/proc"},
+        "engine": {"engines": [{"unit": "vllm.service", "metrics": "http://127.0.0.1:8000/metrics"}, {"unit": "b.service", "metrics": ""}]},
     }
     for spec in chosen:
         module, _, create = spec.target.partition(":")
@@ -51,6 +54,13 @@ def test_a_probe_that_is_switched_off_is_not_there() -> None:
     assert [spec.name for spec in chosen] == ["pci", "hwmon", "host"]
     assert "xidwatch.probes.nvml" not in preload(chosen)
     assert "xidwatch.probes.pci" in preload(chosen)
+
+
+def test_without_an_engine_nobody_looks_for_one() -> None:
+    """Not a process more than is needed."""
+    assert "engine" not in [spec.name for spec in specs(parse_config({}))]
+    assert "engine" in [spec.name for spec in specs(parse_config(ENGINES))]
+    assert "engine" not in [spec.name for spec in specs(parse_config({**ENGINES, "probes": {"engine": {"enabled": False}}}))]
 
 
 def test_what_is_loaded_in_advance_exists() -> None:

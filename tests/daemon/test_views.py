@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.clock import BOOT_ID, MONO, WALL, FakeClock
-from xidwatch.config import load_rules, rules_dir
+from xidwatch.config import EngineConfig, load_rules, rules_dir
 from xidwatch.core import watch
 from xidwatch.core.messages import KernelRead, Restored, SampleTaken
-from xidwatch.core.model import HOST, KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject
+from xidwatch.core.model import HOST, KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject, Value
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon import views
 from xidwatch.daemon.metrics import Snapshot
 from xidwatch.daemon.views import RECORDER_LATE_SECONDS, ProbeHistory
 from xidwatch.records import state as state_record
-from xidwatch.records.state import StateFile
+from xidwatch.records.state import EngineState, StateFile
 
 RULES = load_rules(rules_dir(None)).conditions
 NOW = FakeClock().now()
+ENGINES = (EngineConfig("vllm.service"), EngineConfig("llama.service", gpus="all"))
 SINCE = Moment(WALL - 60, MONO - 60)
 GPU = Subject("gpu", "0000:11:00.0")
 PORT = Subject("port", "0000:0f:00.0")
@@ -64,6 +65,7 @@ def state_file(state: State, sample: Sample | None = None, *, leaving: bool = Fa
         interval=30.0,
         history=history(),
         stuck={"nvml": 27.46},
+        engines=views.engines(ENGINES, state),
         leaving=leaving,
     )
 
@@ -165,6 +167,7 @@ def snapshot(state: State, sample: Sample | None) -> Snapshot:
         gap_records=3,
         ticks_missed=2,
         dumps=1,
+        engines=views.engines(ENGINES, state),
         behind=0.5,
     )
 
@@ -203,3 +206,20 @@ def test_the_counters_that_people_alert_on_exist_from_the_start() -> None:
     preset = views.preset_xids(xids)
     assert {13, 31, 43, 45, 48, 63, 79, 94, 95, 119, 120, 154} <= set(preset)
     assert len(preset) < 64
+
+
+# --- engines
+
+
+def test_an_engine_is_shown_with_what_was_seen_of_it() -> None:
+    """Its state in systemd's words, which run it is, its GPUs and who says so; nothing where nothing was seen."""
+    engine = Subject("engine", "vllm.service")
+    unit: dict[str, Value] = {"active_state": "active", "sub_state": "running", "invocation_id": "3a3b", "pids": "10"}
+    state, sample = sampled({GPU: {"compute_pids": "10"}, engine: unit})
+    shown = state_file(state, sample).engines
+    assert shown["vllm.service"] == EngineState(unit="active/running", invocation_id="3a3b", gpus=(GPU.name,), gpus_by="found")
+    assert shown["llama.service"] == EngineState(gpus=(GPU.name,), gpus_by="configured")
+    assert snapshot(state, sample).engines == shown
+    hung = dict.fromkeys(unit, Missing.TIMED_OUT)
+    later, _ = watch.step(RULES, state, SampleTaken(Sample(121, NOW, BOOT_ID, {GPU: {"compute_pids": Missing.DEVICE_LOST}, engine: hung})))
+    assert state_file(later).engines["vllm.service"] == EngineState(gpus=(GPU.name,), gpus_by="found")

@@ -62,6 +62,8 @@ class FakeGpu:
     link_generation: int = 5
     link_width: int = 16
     replays: int = 3
+    minor: int = 0
+    pids: list[int] = field(default_factory=list)  # of the processes with a compute context
     fields: dict[int, FakeField] = field(default_factory=lambda: {186: FakeField(251_000), 82: FakeField(37), 230: FakeField(0)})
     buffer: list[tuple[int, int]] = field(default_factory=list)  # (stamp in us, mW), oldest first
     lost: int = 0  # 15 or 16: the answer to everything
@@ -117,6 +119,9 @@ DEVICE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetCurrPcieLinkGeneration": lambda gpu: gpu.link_generation,
     "nvmlDeviceGetCurrPcieLinkWidth": lambda gpu: gpu.link_width,
     "nvmlDeviceGetPcieReplayCounter": lambda gpu: gpu.replays,
+    "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
+    "nvmlDeviceGetComputeRunningProcesses_v3": lambda gpu: [SimpleNamespace(pid=pid) for pid in gpu.pids],
+    "nvmlDeviceGetComputeRunningProcesses_v2": lambda gpu: [SimpleNamespace(pid=pid) for pid in gpu.pids],
     "nvmlDeviceGetSamples": lambda gpu, _kind, stamp_us: gpu.samples_after(stamp_us),
     "nvmlDeviceGetFieldValues": lambda gpu, numbers: gpu.field_values(numbers),
 }
@@ -149,7 +154,7 @@ class FakeNvml:
         """GPUs at 0000:11:00.0 and up, each with a UUID and a serial of its own."""
         return cls(
             [
-                FakeGpu(f"00000000:{0x11 + n:02X}:00.0", uuid=f"GPU-00000000-0000-0000-0000-{n + 1:012d}", serial=f"{n + 1:013d}")
+                FakeGpu(f"00000000:{0x11 + n:02X}:00.0", uuid=f"GPU-00000000-0000-0000-0000-{n + 1:012d}", serial=f"{n + 1:013d}", minor=n)
                 for n in range(count)
             ]
         )

@@ -46,6 +46,7 @@ GPU = {
     "link_generation": "5",
     "link_width": "16",
     "replays": "3",
+    "compute_pids": "",
     "field.186": "251000",
     "field.82": "37",
     "field.230": "0",
@@ -87,7 +88,12 @@ def bus_id(number: int) -> str:
 
 
 def _well(number: int) -> dict[str, str]:
-    identity = {"bus_id": bus_id(number), "uuid": f"GPU-00000000-0000-0000-0000-{number + 1:012d}", "serial": f"{number + 1:013d}"}
+    identity = {
+        "bus_id": bus_id(number),
+        "uuid": f"GPU-00000000-0000-0000-0000-{number + 1:012d}",
+        "serial": f"{number + 1:013d}",
+        "minor_number": str(number),
+    }
     return {**identity, **GPU}
 
 

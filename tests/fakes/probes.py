@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from tests.fakes.nvml import FakeNvml
 from xidwatch.core.model import Missing, Subject, Value
+from xidwatch.probes import engine
 from xidwatch.probes.base import Ask, Emit, Probe
 from xidwatch.probes.nvml import NvmlProbe
 
@@ -48,9 +49,14 @@ class Scripted:
                 emit.reading(port, "config_dword0", Missing.NOT_ASKED)
                 continue
             emit.at(port)
-            if port in self.bad and (self._when is None or self._when.exists()):
-                self._trouble(ask, emit)
+            if port in self.bad:
+                self.trouble_now(ask, emit)
             emit.reading(port, "config_dword0", ALIVE)
+
+    def trouble_now(self, ask: Ask, emit: Emit) -> None:
+        """If it is time for it."""
+        if self._when is None or self._when.exists():
+            self._trouble(ask, emit)
 
     def look(self, ask: Ask, emit: Emit) -> None:
         """The same, without trouble."""
@@ -142,7 +148,10 @@ def _raw(data: bytes) -> None:
 
 
 class _Steered(NvmlProbe):
-    """The real NVML probe over the fake library, steered by a file: {"lost": [0, 2], "hang": true} or {"gate": "/a/fifo"}."""
+    """The real NVML probe over the fake library, steered by a file.
+
+    {"lost": [0, 2], "hang": true}, {"gate": "/a/fifo"}, {"pids": [[4711], []]}: of the processes on each GPU.
+    """
 
     def __init__(self, gpus: int, steering: Path | None) -> None:
         self.library = FakeNvml.with_gpus(gpus)
@@ -154,6 +163,7 @@ class _Steered(NvmlProbe):
         wanted = self._wanted()
         for index, gpu in enumerate(self.library.gpus):
             gpu.lost = 15 if index in wanted.get("lost", ()) else 0
+            gpu.pids = dict(enumerate(wanted.get("pids", ()))).get(index, [])
         if wanted.get("hang"):
             _hang(ask, emit)
         if "gate" in wanted:
@@ -235,3 +245,28 @@ def disturbed(options: Options) -> Probe:
     module, _, function = str(options["target"]).partition(":")
     inner: Probe = getattr(importlib.import_module(module), function)(options["options"])
     return _Disturbed(inner, Path(str(options["when"])))
+
+
+class _SteeredEngine:
+    """The real engine probe, which gets into trouble when it comes to its first engine."""
+
+    between_seconds: float | None = None
+
+    def __init__(self, real: Probe, first: Subject, scripted: Scripted) -> None:
+        self._first = first
+        self._scripted = scripted
+        self.look, self.inventory, self.between, self.close = real.look, real.inventory, real.between, real.close
+        self._sample = real.sample
+
+    def sample(self, ask: Ask, emit: Emit) -> None:
+        """Trouble first, unless told to leave that engine out."""
+        if str(self._first) not in ask.skip:
+            emit.at(self._first)
+            self._scripted.trouble_now(ask, emit)
+        self._sample(ask, emit)
+
+
+def steered_engine(options: Mapping[str, Any]) -> Probe:
+    """Options of the engine probe, and: `trouble`, one of the probes above by name; `when`, `gate`, `file` as they have it."""
+    scripted = globals()[options["trouble"]](options)
+    return _SteeredEngine(engine.create(options), Subject("engine", options["engines"][0]["unit"]), scripted)

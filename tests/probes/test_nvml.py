@@ -107,6 +107,7 @@ def test_every_quantity_of_a_healthy_gpu_is_read_in_its_unit(one: Rig) -> None:
     one.later(30)
     one.gpus[0].energy_millijoules += 30 * 231_400
     one.draw(one.gpus[0], 240_000, 402_700, 250_000)
+    one.gpus[0].pids = [4712, 0, 4711, 4711]  # MIG: one process, two instances; and one that has no number in our namespace
     assert one.ask().facts == {
         GPUS[0]: {
             "nvml_status": 0,
@@ -127,6 +128,7 @@ def test_every_quantity_of_a_healthy_gpu_is_read_in_its_unit(one: Rig) -> None:
             "nvml_link_generation": 5,
             "nvml_link_width": 16,
             "pcie_replays": 3,
+            "compute_pids": "4711 4712",
             "recovery_action": 0,
         }
     }
@@ -138,6 +140,7 @@ def test_inventory_tells_who_is_there(rig: Rig) -> None:
     assert facts["driver:nvidia"] == {"version": "580.159.04"}
     assert facts[GPUS[2]] == {
         "nvml_index": 2,
+        "minor_number": 2,
         "uuid": "GPU-00000000-0000-0000-0000-000000000003",
         "serial": "0000000000003",
         "name": "NVIDIA Fake",

@@ -11,13 +11,14 @@ import pytest
 from xidwatch.records import RecordError, state
 
 BOOT = "5f0c"
+SEEN = {"unit": "", "invocation_id": "", "gpus": ["0000:11:00.0"], "gpus_by": ""}
 NOW = state.StateFile(
     boot_id=BOOT,
     mono_ms=3_620_011,
     verdict="failed",
     since="2026-09-17T02:10:08Z",
     conditions=(state.ConditionState(subject="gpu:0000:11:00.0", type="GpuLost", status="TRUE", since="2026-09-17T02:10:08Z"),),
-    engines={"vllm.service": state.EngineState(state="HELD", may_start=False, why="4 of 4 GPUs lost")},
+    engines={"vllm.service": state.EngineState(state="HELD", may_start=False, why="4 of 4 GPUs lost", gpus=("0000:11:00.0",))},
     tick=120,
     probes={"nvml": state.ProbeState(success=False, stuck_s=12.5)},
 )
@@ -35,7 +36,7 @@ def test_what_is_written_is_what_the_format_says(tmp_path: Path) -> None:
         "verdict": "failed",
         "since": "2026-09-17T02:10:08Z",
         "conditions": [{"subject": "gpu:0000:11:00.0", "type": "GpuLost", "status": "TRUE", "since": "2026-09-17T02:10:08Z"}],
-        "engines": {"vllm.service": {"state": "HELD", "may_start": False, "why": "4 of 4 GPUs lost", "lease": None}},
+        "engines": {"vllm.service": {"state": "HELD", "may_start": False, "why": "4 of 4 GPUs lost", "lease": None, **SEEN}},
     }
     assert plain["probes"] == {"nvml": {"success": False, "stuck_s": 12.5}}
     assert path.stat().st_mode & 0o777 == 0o644

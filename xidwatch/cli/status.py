@@ -60,6 +60,9 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     lines += [f"          {advice}" for advice in dict.fromkeys(c.advice for c in shown.conditions if c.advice)]
     lines += _unknown([c for c in shown.conditions if c.status == "UNKNOWN"])
     lines.append(f"  {sum(1 for c in shown.conditions if c.status == 'FALSE')} conditions looked at and good")
+    for unit, engine in sorted(shown.engines.items()):
+        gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
+        lines.append(f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}")
     for name, probe in sorted(shown.probes.items()):
         stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
         answered = "answers" if probe.success else f"does not answer{': ' + clean(probe.text) if probe.text else ''}"

@@ -18,7 +18,7 @@ from xidwatch.core.state import State, Step
 
 DRIVER_KINDS = ("gpu", "driver")
 # From the root down: an incident is named after the topmost thing that is bad, not after what cannot answer because of it.
-KIND_ORDER = ("port", "gpu", "nvme", "driver", "rail", "chip", "host", "kernel", "probe")
+KIND_ORDER = ("port", "gpu", "nvme", "driver", "rail", "chip", "engine", "host", "kernel", "probe")
 
 _STRUCK_OFF = Judgement(Status.NOT_APPLICABLE, "nothing is at this address, and nothing is expected there")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from xidwatch.core import engines
 from xidwatch.core.model import PCI_KINDS, Missing, Readings, Value
 
 LEARNT = ("command", "secondary_bus", "subordinate_bus", "link_width", "driver")
@@ -15,7 +16,7 @@ LEARNT_OF_RAILS = ("present",)
 
 
 def news(readings: Readings, expected: Readings) -> Readings:
-    """Subjects seen whole for the first time, or with another driver; empty when there is nothing to learn."""
+    """Subjects seen whole for the first time, or with another driver, or GPUs; empty when there is nothing to learn."""
     devices = {
         subject: {name: values[name] for name in LEARNT if name in values and not isinstance(values[name], Missing)}
         for subject, values in readings.items()
@@ -26,7 +27,12 @@ def news(readings: Readings, expected: Readings) -> Readings:
         for subject, values in readings.items()
         if subject.kind == "rail" and _is_read(values) and subject not in expected
     }
-    return {**devices, **rails}
+    units = {
+        subject: values
+        for subject, engine in readings.items()
+        if subject.kind == "engine" and (values := engines.learnt(engine, readings, expected.get(subject, {})))
+    }
+    return {**devices, **rails, **units}
 
 
 def _tells_all(values: Mapping[str, Value]) -> bool:

@@ -92,10 +92,10 @@ class PciAddress:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Subject:
-    """What a reading or a condition is about: a kind (`gpu port nvme rail chip host kernel driver probe`) and a name.
+    """What a reading or a condition is about: a kind (`gpu port nvme rail chip engine host kernel driver probe`) and a name.
 
     PCI subjects are named by their address within a boot (one that is missed, where now another one is, by its chain), rails by the
-    operator, sensor inputs `CHIP@PATH/INPUT`; kinds with a single member have an empty name.
+    operator, engines by their unit, sensor inputs `CHIP@PATH/INPUT`; kinds with a single member have an empty name.
     """
 
     kind: str

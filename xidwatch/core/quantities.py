@@ -25,6 +25,8 @@ class Quantity:
 _NVML = "NVML through nvidia-ml-py: "
 _SYSFS = "sysfs PCI device folder: "
 _HWMON = "/sys/class/hwmon: "
+_UNIT = "systemctl show: "
+_METRICS = "the engine's own metrics: "
 
 TABLE: tuple[Quantity, ...] = (
     # --- gpu, from the NVIDIA driver
@@ -123,6 +125,46 @@ TABLE: tuple[Quantity, ...] = (
             ("emergency", "emergency maximum"),
         )
     ),
+    # --- engine: its unit, its processes, and what it says of itself
+    Quantity("active_state", "systemd's word for the unit: active, activating, deactivating, inactive, failed ...", _UNIT + "ActiveState"),
+    Quantity("sub_state", "the same, finer: running, start-pre, stop-sigterm, auto-restart ...", _UNIT + "SubState"),
+    Quantity(
+        "invocation_id",
+        "which run of the unit this is: another one has been started anew",
+        "/run/systemd/units/invocation:*, else systemctl show: InvocationID",
+    ),
+    Quantity("main_pid", "main process; 0 there is none", _UNIT + "MainPID"),
+    Quantity("restarts", "automatic restarts by systemd since the unit was started by somebody", _UNIT + "NRestarts"),
+    Quantity("result", "how the unit ended last: success, exit-code, signal, timeout, oom-kill ...", _UNIT + "Result"),
+    Quantity("exit_code", "how the main process ended: 0 not yet, 1 exited, 2 killed, 3 dumped core", _UNIT + "ExecMainCode"),
+    Quantity("exit_status", "its exit status, or the signal that ended it", _UNIT + "ExecMainStatus"),
+    Quantity("state_seconds", "time since the unit's state changed", _UNIT + "StateChangeTimestampMonotonic"),
+    Quantity("processes", "processes in its control group, whatever has become of its main one", "cgroup.procs below its group"),
+    Quantity("resident_bytes", "sum of their resident memory; what they share counts for each", "/proc/PID/stat, field 24"),
+    Quantity(
+        "processes_uninterruptible",
+        "those with a thread in uninterruptible sleep at this instant; normal for moments, a stuck driver when it lasts",
+        "/proc/PID/task/*/stat, field 3",
+    ),
+    Quantity(
+        "uninterruptible_seconds", "how long the longest of these threads has been found so at every tick, 0 when none", "/proc/PID/task"
+    ),
+    Quantity(
+        "uninterruptible_thread", "its number, name and the kernel function it waits in; empty when none", "/proc/PID/task/*/{stat,wchan}"
+    ),
+    Quantity("metrics_status", "HTTP status of its metrics; 503 while a model is loaded", "loopback, [[engines]] metrics"),
+    Quantity("requests_running", "requests being worked on", _METRICS + "running, processing"),
+    Quantity("requests_waiting", "requests waiting for their turn", _METRICS + "waiting, queue, deferred"),
+    Quantity("prompt_tokens", "prompt tokens since it was started", _METRICS + "prompt_tokens_total"),
+    Quantity(
+        "generated_tokens",
+        "generated tokens since it was started; llama.cpp counts them when a request ends",
+        _METRICS + "generation_tokens_total",
+    ),
+    Quantity("prompt_tokens_per_second", "mean rate since the last tick", _METRICS + "prompt_tokens_total"),
+    Quantity("generated_tokens_per_second", "mean rate since the last tick", _METRICS + "generation_tokens_total"),
+    Quantity("generation_throughput", "generated tokens per second as the engine itself puts it", _METRICS + "gen_throughput"),
+    Quantity("kv_cache_usage_ratio", "share of the key-value cache in use, 0 to 1", _METRICS + "kv_cache_usage_perc, token_usage"),
     # --- host
     Quantity("load_1m", "load average over a minute", "/proc/loadavg"),
     Quantity("cpu_busy_ratio", "share of all CPUs busy since the last tick, 0 to 1", "psutil.cpu_times"),
@@ -188,6 +230,8 @@ TABLE: tuple[Quantity, ...] = (
         "aer", "1 when the kernel keeps AER counters for it (says nothing about who owns AER)", _SYSFS + "aer_dev_correctable", fact=True
     ),
     Quantity("uuid", "GPU UUID", _NVML + "GetUUID", fact=True),
+    Quantity("minor_number", "N of /dev/nvidiaN", _NVML + "GetMinorNumber", fact=True),
+    Quantity("compute_pids", "processes with a compute context on it", _NVML + "GetComputeRunningProcesses", fact=True),
     Quantity("serial", "board serial, where the board has one", _NVML + "GetSerial", fact=True),
     Quantity("name", "product name", _NVML + "GetName", fact=True),
     Quantity("vbios", "VBIOS version", _NVML + "GetVbiosVersion", fact=True),
@@ -201,6 +245,14 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("measured_by", "chip and input of a rail", "configuration, [[rails]]", fact=True),
     Quantity("left_out", "driver to be named in probes.hwmon.poll if the chip is to be read", _HWMON + "name", fact=True),
     Quantity("label", "what the driver calls an input", _HWMON + "*_label", fact=True),
+    Quantity("load_state", "whether systemd knows the unit: loaded, masked, not-found, bad-setting ...", _UNIT + "LoadState", fact=True),
+    Quantity(
+        "unit_file_state", "whether it starts with the host: enabled, disabled, masked, static ...", _UNIT + "UnitFileState", fact=True
+    ),
+    Quantity("control_group", "its control group", _UNIT + "ControlGroup, else looked for", fact=True),
+    Quantity("pids", "processes in its control group", "cgroup.procs below its group", fact=True),
+    Quantity("server", "what kind of engine it is, by the names of its metrics", _METRICS + "prefix", fact=True),
+    Quantity("gpus", "GPUs an engine has been seen to use", "NVML's processes of each GPU, joined with those of the unit", fact=True),
     Quantity("functions_elsewhere", "PCI functions of other kinds, not read", _SYSFS + "class", fact=True),
 )
 

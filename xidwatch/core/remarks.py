@@ -74,6 +74,35 @@ def about_hwmon(inventory: Readings) -> dict[str, str]:
     return remarks
 
 
+def about_engines(readings: Readings) -> dict[str, str]:
+    """What is not known of the engines that are configured; to be asked at every tick, for they come and go."""
+    remarks: dict[str, str] = {}
+    for subject, values in readings.items():
+        if subject.kind == "engine":
+            remarks |= {f"{subject}:{key}": f"engine: {subject.name}: {text}" for key, text in _about_engine(values).items()}
+    if any(values.get("load_state") is Missing.UNSUPPORTED for subject, values in readings.items() if subject.kind == "engine"):
+        remarks["engine:systemd"] = "engine: systemd is not this host's init, so nothing is known of units and their processes"
+    return remarks
+
+
+def _about_engine(values: Mapping[str, Value]) -> dict[str, str]:
+    """By what a reader would otherwise take for silence."""
+    status = values.get("metrics_status")
+    texts = {
+        "not-found": (
+            "systemd knows no such unit; `systemctl list-units --type=service` has those there are",
+            values.get("load_state") == "not-found",
+        ),
+        "no-page": (f"no metrics there ({status}): llama.cpp has them with --metrics, SGLang with --enable-metrics", status in {404, 501}),
+        "key": (f"its metrics ask for a key ({status}), which xidwatch has not", status in {401, 403}),
+        "unknown": (
+            "its metrics are none of vLLM, SGLang or llama.cpp, so requests and tokens stay UNSUPPORTED",
+            status == 200 and values.get("server") is Missing.UNSUPPORTED,
+        ),
+    }
+    return {key: text for key, (text, holds) in texts.items() if holds}
+
+
 def _chips(inventory: Readings) -> list[str]:
     """Chips, without their inputs: only a chip has a driver."""
     return sorted(subject.name for subject, values in inventory.items() if subject.kind == "chip" and "driver" in values)

@@ -14,7 +14,7 @@ from xidwatch.core.expression import Expression, Facts, parse
 from xidwatch.core.model import Missing, Severity, Status, Value
 
 # No `chip`: an input nobody has named is a raw pin, and is never judged.
-KINDS = ("gpu", "port", "nvme", "rail", "host", "kernel", "driver", "probe")
+KINDS = ("gpu", "port", "nvme", "rail", "engine", "host", "kernel", "driver", "probe")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TYPE = re.compile(r"[A-Z][A-Za-z0-9]*")

@@ -20,7 +20,7 @@ def tick(sample: Sample, verdict: str, answers: Iterable[Answer]) -> str:
     A probe that failed as a whole is not repeated here: it was said once. One that is late or broke off is.
     """
     readings = sample.readings
-    parts = [f"tick {sample.tick}", verdict, *_gpus(readings), *_pci(readings), *_rails(readings), *_host(readings)]
+    parts = [f"tick {sample.tick}", verdict, *_gpus(readings), *_pci(readings), *_rails(readings), *_engines(readings), *_host(readings)]
     parts += [_kernel(readings), *_records(readings)]
     parts += [f"{answer.probe}: {answer.trouble or answer.ended}" for answer in answers if answer.left_out or answer.ended not in QUIET]
     return "  ".join(part for part in parts if part)
@@ -64,6 +64,17 @@ def _rails(readings: Readings) -> list[str]:
     """`psu1_12v 12.10 V` of each while they are few; one that is missing is said in the journal."""
     volts = [(about.name, values.get("volts")) for about, values in sorted(readings.items()) if about.kind == "rail"]
     return [f"{name} {value:.2f} V" for name, value in volts if isinstance(value, int | float)][:MOST_NAMED]
+
+
+def _engines(readings: Readings) -> list[str]:
+    """`vllm active 3+1 requests`: running and waiting; without figures the state alone."""
+    parts = []
+    for about, values in sorted((about, values) for about, values in readings.items() if about.kind == "engine"):
+        state, running, waiting = (values.get(name, Missing.NOT_ASKED) for name in ("active_state", "requests_running", "requests_waiting"))
+        words = [about.name.removesuffix(".service"), *([] if isinstance(state, Missing) else [str(state)])]
+        words += [f"{running}+{waiting} requests"] if isinstance(running, int) and isinstance(waiting, int) else []
+        parts += [" ".join(words)] if len(words) > 1 else []
+    return parts[:MOST_NAMED]
 
 
 def _host(readings: Readings) -> list[str]:

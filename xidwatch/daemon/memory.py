@@ -25,7 +25,7 @@ ROWS = 120  # an hour at 30 s
 KERNEL_RECORDS = 2000
 KERNEL_CHARACTERS = 1024 * 1024
 POSITIONS = {quantity.name: position for position, quantity in enumerate(quantities.TABLE)}
-KINDS = ("gpu", "port", "nvme", "rail", "host", "kernel", "probe", "chip")
+KINDS = ("gpu", "port", "nvme", "rail", "host", "kernel", "engine", "probe", "chip")
 
 _ESCAPED = re.compile(rb"[^\x20-\x7e]|\\")
 _BREAKS = re.compile(r"[\r\n\0]+")

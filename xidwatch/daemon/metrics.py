@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from xidwatch import __version__
 from xidwatch.clock import Clock
 from xidwatch.core.model import Condition, Missing, PciAddress, Readings, Status, Subject, Value
+from xidwatch.records.state import EngineState
 
 MOST_SCRAPES = 8  # at a time; for a ninth the oldest is hung up on, so that clients that dawdle keep no scraper out
 MOST_THREADS = 2 * MOST_SCRAPES  # with those that are just being hung up on
@@ -54,6 +55,23 @@ PORT_GAUGES: GaugeTable = (
     ("link_gts", "xidwatch_pcie_link_transfers_per_second", "PCIe link speed of a lane now; idle GPUs slow down and that is no fault"),
 )
 RAIL_GAUGES: GaugeTable = (("volts", "xidwatch_rail_volts", "Voltage of a supply rail the operator has named"),)
+ENGINE_GAUGES: GaugeTable = (
+    ("requests_running", "xidwatch_engine_requests_running", "Requests an engine works on, by its own metrics"),
+    ("requests_waiting", "xidwatch_engine_requests_waiting", "Requests that wait for their turn, by its own metrics"),
+    ("prompt_tokens_per_second", "xidwatch_engine_prompt_tokens_per_second", "Mean rate of prompt tokens between the last two ticks"),
+    (
+        "generated_tokens_per_second",
+        "xidwatch_engine_generated_tokens_per_second",
+        "Mean rate of generated tokens between the last two ticks; llama.cpp counts them when a request ends",
+    ),
+    ("kv_cache_usage_ratio", "xidwatch_engine_kv_cache_usage_ratio", "Share of the key-value cache in use"),
+    ("metrics_status", "xidwatch_engine_metrics_status", "HTTP status of its metrics"),
+    ("processes", "xidwatch_engine_processes", "Processes in its control group"),
+    ("resident_bytes", "xidwatch_engine_resident_bytes", "Sum of their resident memory"),
+    ("processes_uninterruptible", "xidwatch_engine_processes_uninterruptible", "Processes with a thread in uninterruptible sleep"),
+    ("uninterruptible_seconds", "xidwatch_engine_uninterruptible_seconds", "How long one of these threads has been found so at every tick"),
+)
+BY_UNIT = ("unit",)
 TO_BASE_UNIT = {"link_gts": 1e9}
 
 
@@ -86,6 +104,7 @@ class Snapshot:
     dumps: int = 0
     records_behind_seconds: float = 0.0
     incident_open: bool = False
+    engines: Mapping[str, EngineState] = field(default_factory=dict)
 
 
 class SnapshotCollector(Collector):
@@ -103,6 +122,7 @@ class SnapshotCollector(Collector):
         yield from _gpus(shown)
         yield from _table(PORT_GAUGES, shown, ("gpu", "port", "nvme"), BY_ADDRESS)
         yield from _table(RAIL_GAUGES, shown, ("rail",), ("rail",))
+        yield from _engines(shown)
         yield _xids(shown)
         yield _conditions(shown)
         yield from _probes(shown, now)
@@ -174,6 +194,20 @@ def _table(table: GaugeTable, shown: Snapshot, kinds: tuple[str, ...], names: tu
             if isinstance(value, int | float):
                 family.add_metric(_labels(shown, subject, names), value * TO_BASE_UNIT.get(quantity, 1))
         yield family
+
+
+def _engines(shown: Snapshot) -> Iterable[Metric]:
+    yield from _table(ENGINE_GAUGES, shown, ("engine",), BY_UNIT)
+    active = GaugeMetricFamily("xidwatch_engine_active", "1 systemd says active, 0 it says another state", labels=BY_UNIT)
+    info = InfoMetricFamily("xidwatch_engine", "Which run of a unit this is, what it is, and which GPUs it uses", labels=BY_UNIT)
+    for unit, engine in sorted(shown.engines.items()):
+        values = shown.readings.get(Subject("engine", unit), {})
+        if state := _text(values.get("active_state")):
+            active.add_metric([unit], int(state == "active"))
+        known = {"invocation_id": engine.invocation_id, "server": _text(values.get("server")), "gpus": " ".join(engine.gpus)}
+        info.add_metric([unit], {name: text for name, text in known.items() if text})
+    yield active
+    yield info
 
 
 def _xids(shown: Snapshot) -> Metric:

@@ -13,14 +13,15 @@ ROOT_OPTION = {"pci": "root", "hwmon": "root", "host": "proc_root"}  # what the 
 
 
 def specs(config: Config) -> tuple[ProbeSpec, ...]:
-    """Every enabled probe."""
-    return tuple(_spec(name, config) for name in PROBES if getattr(config.probes, name).enabled)
+    """Every enabled probe; that of the engines where there are any."""
+    return tuple(_spec(name, config) for name in PROBES if getattr(config.probes, name).enabled and (name != "engine" or config.engines))
 
 
 def _spec(name: str, config: Config) -> ProbeSpec:
     root = config.root(name)
     options: dict[str, object] = {ROOT_OPTION[name]: root} if root else {}
     options |= _sensors(config) if name == "hwmon" else {}
+    options |= {"engines": [{"unit": each.unit, "metrics": each.metrics} for each in config.engines]} if name == "engine" else {}
     seconds = config.deadline_seconds(name)
     return ProbeSpec(
         name=name,

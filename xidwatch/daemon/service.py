@@ -186,7 +186,8 @@ class Daemon:
         found = record.recovered()
         probes = {*self.workers.specs, *self.evidence.behind_seconds(self.clock.now().mono)}
         rails = {rail.name for rail in self.config.rails} if self.config.probes.hwmon.enabled else set()
-        restored = past.restored(record, found, self.clock.boot_id, {"probe": probes, "rail": rails})
+        engines = {engine.unit for engine in self.config.engines} if self.config.probes.engine.enabled else set()
+        restored = past.restored(record, found, self.clock.boot_id, {"probe": probes, "rail": rails, "engine": engines})
         self.memory.inventory = restored.inventory
         self.take(restored)
         if found.stopped is False and found.last_boot_id == self.clock.boot_id:
@@ -288,7 +289,7 @@ class Daemon:
         now = self.clock.now().mono
         readings.update(self._history.readings(self._stuck(), self.evidence.behind_seconds(now), now))
         self._note_missing(readings)
-        for key, text in remarks.about_answers(answers).items():
+        for key, text in {**remarks.about_answers(answers), **remarks.about_engines(readings)}.items():
             self.scribe.say(key, text)
         if self._state.driver_released:
             self.scribe.say("nvml:released", f"nvml: {RELEASED}")
@@ -347,7 +348,7 @@ class Daemon:
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)
-        stuck = self._stuck()
+        stuck, engines = self._stuck(), views.engines(self.settings.config.engines, self._state)
         self.rundir.write_state(
             views.state_file(
                 self._conditions,
@@ -359,6 +360,7 @@ class Daemon:
                 interval=self.config.interval_seconds,
                 history=self._history,
                 stuck=stuck,
+                engines=engines,
                 leaving=leaving,
             )
         )
@@ -373,6 +375,7 @@ class Daemon:
             gap_records=self.kernel.lost,
             ticks_missed=self.ticker.missed,
             dumps=self._dumps_taken,
+            engines=engines,
             behind=min(self.evidence.behind_seconds(now.mono).values()),
         )
 

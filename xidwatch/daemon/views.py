@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xidwatch.clock import iso
+from xidwatch.config import EngineConfig
+from xidwatch.core import engines as core_engines
 from xidwatch.core import watch
 from xidwatch.core.kernel import XidClass, XidRule
-from xidwatch.core.model import Moment, Readings, Sample, Severity, Status, Subject, Value
+from xidwatch.core.model import Missing, Moment, Readings, Sample, Severity, Status, Subject, Value
 from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon.metrics import ProbeView, Snapshot
-from xidwatch.records.state import ConditionState, ProbeState, StateFile
+from xidwatch.records.state import ConditionState, EngineState, ProbeState, StateFile
 
 RECORDER_LATE_SECONDS = 5.0
 PRESET_CLASSES = frozenset({XidClass.APPLICATION, XidClass.ECHO, XidClass.HARDWARE, XidClass.LINK, XidClass.MEMORY, XidClass.THERMAL})
@@ -72,6 +74,7 @@ def state_file(
     interval: float,
     history: ProbeHistory,
     stuck: Mapping[str, float],
+    engines: Mapping[str, EngineState],
     leaving: bool,
 ) -> StateFile:
     """/run/xidwatch/state.json: no secrets, readable by everyone. The last one of a run has no pid, and knows nothing any more."""
@@ -110,7 +113,27 @@ def state_file(
         pid=None if leaving else os.getpid(),
         incident=state.incident.id if state.incident else None,
         probes=probes,
+        engines=dict(engines),
     )
+
+
+def engines(configured: tuple[EngineConfig, ...], state: State) -> dict[str, EngineState]:
+    """What is known of each engine, by its unit."""
+    everything = [subject.name for subject in state.readings.keys() | state.expected.keys() if subject.kind == "gpu"]
+    found = {}
+    for each in configured:
+        subject = Subject("engine", each.unit)
+        values = state.readings.get(subject, {})
+        gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
+        words = [_word(values, "active_state"), _word(values, "sub_state")]
+        unit = "/".join(filter(None, words))
+        found[each.unit] = EngineState(unit=unit, invocation_id=_word(values, "invocation_id"), gpus=gpus, gpus_by=by)
+    return found
+
+
+def _word(values: Mapping[str, Value], quantity: str) -> str:
+    value = values.get(quantity, Missing.NOT_ASKED)
+    return "" if isinstance(value, Missing) else str(value)
 
 
 def preset_xids(rules: Mapping[int, XidRule]) -> tuple[int, ...]:
@@ -135,6 +158,7 @@ def snapshot(
     gap_records: int,
     ticks_missed: int,
     dumps: int,
+    engines: Mapping[str, EngineState],
     behind: float,
 ) -> Snapshot:
     """What a scrape shows from now on."""
@@ -154,4 +178,5 @@ def snapshot(
         dumps=dumps,
         records_behind_seconds=behind,
         incident_open=state.incident is not None,
+        engines=engines,
     )

@@ -19,6 +19,7 @@ STAMP_SLACK_US = 1_000_000  # a sample may be stamped a little later than our ow
 
 ANSWERED = 0  # nvml_status of a GPU that answered
 PSTATE_UNKNOWN = 32
+MOST_PIDS = 512
 TOTAL_POWER_SAMPLES = 0
 
 
@@ -108,6 +109,12 @@ def _utilisation(rates: Any) -> Value:
     return Missing.MALFORMED if rates.gpu in NOT_AVAILABLE else float(rates.gpu / 100)
 
 
+def _pids(processes: Iterable[Any]) -> Value:
+    """`572 579`, in order; a process with several contexts (MIG) once, one that our own namespace has no number for not at all."""
+    pids = sorted({int(process.pid) for process in processes if process.pid})
+    return " ".join(map(str, pids[:MOST_PIDS]))
+
+
 def _performance_state(state: int) -> Value:
     return Missing.MALFORMED if state == PSTATE_UNKNOWN else state
 
@@ -146,6 +153,7 @@ CALLS = (
     Call("nvml_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
     Call("nvml_link_width", "nvmlDeviceGetCurrPcieLinkWidth"),
     Call("pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
+    Call("compute_pids", "nvmlDeviceGetComputeRunningProcesses_v3", convert=_pids, older="nvmlDeviceGetComputeRunningProcesses_v2"),
 )
 FIELDS = (
     Field("power_instant_watts", 186, _watts),
@@ -153,6 +161,7 @@ FIELDS = (
     Field("recovery_action", 230),
 )
 FACTS = (
+    Call("minor_number", "nvmlDeviceGetMinorNumber"),
     Call("uuid", "nvmlDeviceGetUUID"),
     Call("serial", "nvmlDeviceGetSerial"),
     Call("name", "nvmlDeviceGetName"),

@@ -155,6 +155,6 @@ def main(channel: socket.socket, options: Mapping[str, Any]) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m xidwatch.probes.worker PROBE   (nvml, pci, hwmon or host; requests on standard input)")
+        sys.exit("usage: python -m xidwatch.probes.worker PROBE   (nvml, pci, hwmon, host or engine; requests on standard input)")
     by_hand: Probe = importlib.import_module(f"xidwatch.probes.{sys.argv[1]}").create({})
     Serving(by_hand, Lines(0, 1)).run()

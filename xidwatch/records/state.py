@@ -4,7 +4,8 @@
 
     {"v":1,"boot_id":"5f0c...","mono_ms":3620011,"verdict":"failed","since":"2026-09-17T02:10:08Z",
      "conditions":[{"subject":"gpu:0000:11:00.0","type":"GpuLost","status":"TRUE","since":"..."}],
-     "engines":{"vllm.service":{"state":"HELD","may_start":false,"why":"4 of 4 GPUs lost","lease":null}}}
+     "engines":{"vllm.service":{"state":"HELD","may_start":false,"why":"4 of 4 GPUs lost","lease":null,
+                                "unit":"inactive/dead","invocation_id":"","gpus":["0000:11:00.0"],"gpus_by":"found"}}}
 
 `children.json`: worker processes that were alive, so that a successor can adopt what is stuck:
 
@@ -42,12 +43,20 @@ class ConditionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate says about one engine."""
+    """What the gate says about one engine, and what was seen of it.
 
-    state: str
-    may_start: bool
-    why: str
+    `unit`: active/running and the like, as systemd says, "" when it did not. `gpus_by`: "configured", "found", "" when they are
+    not known.
+    """
+
+    state: str | None = None
+    may_start: bool | None = None
+    why: str = ""
     lease: str | None = None
+    unit: str = ""
+    invocation_id: str = ""
+    gpus: tuple[str, ...] = ()
+    gpus_by: str = ""
 
 
 class ProbeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,6 +13,7 @@ KINDS = {
     "nvme": ("NVMe", "NVMe drives"),
     "rail": ("rail", "rails"),
     "chip": ("sensor", "sensors"),
+    "engine": ("engine", "engines"),
     "driver": ("driver", "drivers"),
     "probe": ("probe", "probes"),
     "kernel": ("kernel log", "kernel logs"),

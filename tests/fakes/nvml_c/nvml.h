@@ -46,6 +46,13 @@ typedef struct {
 } nvmlUtilization_t;
 
 typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory; /* bytes */
+    unsigned int gpuInstanceId;
+    unsigned int computeInstanceId;
+} nvmlProcessInfo_t;
+
+typedef struct {
     unsigned int version;
     int sensorType;
     int temperature; /* degrees Celsius */

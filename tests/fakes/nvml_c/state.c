@@ -8,6 +8,7 @@
  *     bus_id = 00000000:11:00.0
  *     power_mw = 250000
  *     field.186 = 251000                     # or `error 3`, or `unfilled`: success and all zeros
+ *     compute_pids = 572 579                 # processes with a compute context; empty: none
  *     trace = bursts 127000 931000 100 500   # mW low, mW high, ms wide, ms from one to the next
  *     nvmlDeviceGetSerial = error 3          # a rule for this GPU alone
  *
@@ -65,6 +66,8 @@ static const struct key GPU_KEYS[] = {
     KEY(gpu, IS_UINT, link_generation),
     KEY(gpu, IS_UINT, link_width),
     KEY(gpu, IS_UINT, replays),
+    KEY(gpu, IS_UINT, minor_number),
+    KEY(gpu, IS_TEXT, compute_pids),
     {NULL, IS_TEXT, 0, 0},
 };
 

@@ -1,0 +1,83 @@
+"""Which check belongs to which key, and what the parts of a configuration must not say of each other."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
+from xidwatch.config.values import absolute, address, at_least, driver, gpus, loopback, match, not_zero, percent
+
+SHORTEST_INTERVAL = 0.2  # seconds, as all of these
+SHORTEST_DEADLINE = 0.05
+
+_RAIL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_CHIP = re.compile(r'[^\s@,"]+@[^\s,"]+')
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.service")
+_VOLTAGE_INPUT = re.compile(r"in[0-9]{1,3}")
+
+Checks = Mapping[str, Callable[[Any], object]]  # by key; each raises ValueError
+
+
+def mistakes(config: Config) -> list[str]:
+    """Of all that is not in a list of tables, and what those say twice."""
+    checks: dict[str, Callable[[], object]] = {
+        "interval": partial(at_least, config.interval, SHORTEST_INTERVAL),
+        "metrics": partial(address, config.metrics),
+        "kernel_log": partial(absolute, config.kernel_log),
+        **{f"evidence_dirs[{at}]": partial(absolute, folder) for at, folder in enumerate(config.evidence_dirs)},
+    }
+    for probe in PROBES:
+        checks[f"probes.{probe}.deadline"] = partial(at_least, getattr(config.probes, probe).deadline, SHORTEST_DEADLINE)
+        checks[f"probes.{probe}.root"] = partial(absolute, config.root(probe) or "/")
+    checks |= {f"probes.hwmon.poll[{at}]": partial(driver, name) for at, name in enumerate(config.probes.hwmon.poll)}
+    return failed(checks) + _twice(config.rails) + _engines_twice(config.engines)
+
+
+def failed(checks: Mapping[str, Callable[[], object]]) -> list[str]:
+    """`where: what is wrong` of each check that failed."""
+    problems = []
+    for where, check in checks.items():
+        try:
+            check()
+        except ValueError as error:
+            problems.append(f"{where}: {error}")
+    return problems
+
+
+def _twice(rails: tuple[RailConfig, ...]) -> list[str]:
+    """A name or an input that stands twice."""
+    names = Counter(rail.name for rail in rails)
+    sources = Counter((rail.chip, rail.input) for rail in rails)
+    found = [f'rails: two are called "{name}"' for name, count in names.items() if count > 1]
+    return found + [f"rails: {input_} of {chip} is named twice" for (chip, input_), count in sources.items() if count > 1]
+
+
+def _engines_twice(engines: tuple[EngineConfig, ...]) -> list[str]:
+    """Two words on one engine would contradict each other one day."""
+    return [f"engines: {unit} is named twice" for unit, count in Counter(engine.unit for engine in engines).items() if count > 1]
+
+
+_RAIL_CHECKS: Checks = {
+    "name": partial(match, _RAIL_NAME, 'must be small letters, digits, "_" and "-", as in "psu1_12v"'),
+    "chip": partial(match, _CHIP, 'must be a chip as `xidwatch run` names it, as in "nct6798@platform/nct6775.656"'),
+    "input": partial(match, _VOLTAGE_INPUT, 'must be a voltage input, as in "in1"'),
+    "factor": not_zero,
+    "nominal_volts": not_zero,
+    "tolerance": percent,
+}
+_ENGINE_CHECKS: Checks = {
+    "unit": partial(match, _UNIT, 'must be a service of systemd with its ending, as in "vllm.service"'),
+    "gpus": gpus,
+    "metrics": loopback,
+    "probe": loopback,
+}
+TABLES_OF: dict[object, tuple[type[msgspec.Struct], Checks]] = {
+    tuple[RailConfig, ...]: (RailConfig, _RAIL_CHECKS),
+    tuple[EngineConfig, ...]: (EngineConfig, _ENGINE_CHECKS),
+}

@@ -1,0 +1,114 @@
+"""The tables an operator may write, with their defaults. What a value has to be is `checks`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from xidwatch.config.values import percent
+from xidwatch.core.rules import seconds
+
+LONGEST_SHARE = 0.8  # of the interval, for a deadline
+PROBES = ("nvml", "pci", "hwmon", "host", "engine")
+GPUS_FOUND, GPUS_ALL = "found", "all"
+
+
+class ProbeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One probe. `deadline`: a tick waits no longer for its answer."""
+
+    enabled: bool = True
+    deadline: str = "4s"
+
+
+class TreeProbeConfig(ProbeConfig, frozen=True, forbid_unknown_fields=True):
+    """A probe that reads a tree of files. `root`: where that is mounted, "" for where it always is."""
+
+    root: str = ""
+
+
+class HwmonProbeConfig(TreeProbeConfig, frozen=True, forbid_unknown_fields=True):
+    """The sensors. `poll`: drivers whose chips are read although that is known to disturb them."""
+
+    poll: tuple[str, ...] = ()
+
+
+class ProbesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All probes. The root of `pci` and `hwmon` is sysfs, that of `host` proc."""
+
+    nvml: ProbeConfig = ProbeConfig(deadline="5s")
+    pci: TreeProbeConfig = TreeProbeConfig()
+    hwmon: HwmonProbeConfig = HwmonProbeConfig()
+    host: TreeProbeConfig = TreeProbeConfig(deadline="2s")
+    engine: ProbeConfig = ProbeConfig()
+
+
+class RailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One supply rail and the sensor input that measures it.
+
+    `factor` makes volts of the rail from volts at the pin. `tolerance`: how far from nominal is still good. The default is
+    that of +12, +5 and +3.3 V in Intel's ATX12V design guide 2.0, table 2 (-12 V: 10 %; +12 V may go to 10 % at peak load).
+    """
+
+    name: str
+    chip: str
+    input: str
+    nominal_volts: float
+    factor: float = 1.0
+    tolerance: str = "5%"
+
+    @property
+    def tolerance_ratio(self) -> float:
+        """0.05 for "5%"."""
+        return percent(self.tolerance)
+
+
+class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One inference engine, run by systemd.
+
+    `gpus`: "found", those that its processes are seen to use, remembered; "all" of the host; or PCI addresses. `metrics`: its
+    own metrics page; `probe`: the base of its OpenAI-compatible API, "" for none. Both on loopback.
+    """
+
+    unit: str
+    gpus: str | tuple[str, ...] = GPUS_FOUND
+    metrics: str = ""
+    probe: str = ""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    interval: str = "30s"
+    metrics: str = "127.0.0.1:20079"
+    kernel_log: str = "/dev/kmsg"
+    evidence_dirs: tuple[str, ...] = ()
+    rails: tuple[RailConfig, ...] = ()
+    engines: tuple[EngineConfig, ...] = ()
+    probes: ProbesConfig = ProbesConfig()
+
+    @property
+    def interval_seconds(self) -> float:
+        """Between the beginnings of two ticks."""
+        return seconds(self.interval)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port to listen on, None for not at all."""
+        if not self.metrics:
+            return None
+        host, _, port = self.metrics.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def deadline_seconds(self, probe: str) -> float:
+        """How long a tick waits for a probe: never so long that it runs into the next."""
+        chosen: ProbeConfig = getattr(self.probes, probe)
+        return min(seconds(chosen.deadline), self.longest_deadline_seconds)
+
+    @property
+    def longest_deadline_seconds(self) -> float:
+        """Beyond it the answer of one tick would come in the next."""
+        return LONGEST_SHARE * self.interval_seconds
+
+    def root(self, probe: str) -> str:
+        """Where the tree is that a probe reads, "" for where it always is, or when it reads none."""
+        chosen: ProbeConfig = getattr(self.probes, probe)
+        return chosen.root if isinstance(chosen, TreeProbeConfig) else ""

@@ -48,6 +48,8 @@ def test_what_lies_between_two_stretches_that_do_not_follow_is_a_gap() -> None:
     """From the last sample known to the next one; what came before the first is no gap, for nobody looked."""
     for between in (stretch(60, after=50), stretch(60)):
         assert told(kept(stretch(20, 40), between)) == [(20, "buffer"), (40, "buffer"), (40, "(gap)"), (60, "buffer")]
+    singles = [stretch(20), stretch(60), stretch(100)]
+    assert told(kept(*singles)) == [(20, "buffer"), (20, "(gap)"), (60, "buffer"), (60, "(gap)"), (100, "buffer")]
 
 
 def test_a_new_worker_reads_again_what_is_known_already() -> None:

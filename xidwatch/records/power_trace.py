@@ -16,11 +16,11 @@ from __future__ import annotations
 import base64
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from itertools import groupby, islice
 
 from xidwatch.core.power import Stretch, TraceSource
 
@@ -76,36 +76,43 @@ class Columns:
         return cls(*(_unpacked(code, packed[name]) for code, name in (("q", "stamps_us"), ("I", "milliwatts"), ("B", "marks"))))
 
     def rows(self, gpu: str) -> Iterator[str]:
-        """As CSV, without the header."""
-        before_us = None
-        for stamp_us, milliwatts, mark in zip(self.stamps_us, self.milliwatts, self.marks, strict=True):
-            if mark & BREAK and before_us is not None:
-                yield f"{iso_us(before_us)},{gpu},,{'gap' if stamp_us > before_us else 'clock_set_back'}"
-            yield f"{iso_us(stamp_us)},{gpu},{milliwatts / 1000:.3f},{SOURCES[mark & ~BREAK]}"
-            before_us = stamp_us
+        """As CSV, without the header. Tens of thousands of rows, and a dump waits: what the rows of a second share is made once."""
+        for first, last in self._runs():
+            second, mark = self.stamps_us[first] // US, self.marks[first]
+            if mark & BREAK and first > 0:
+                before_us = self.stamps_us[first - 1]
+                yield f"{iso_us(before_us)},{gpu},,{'gap' if self.stamps_us[first] > before_us else 'clock_set_back'}"
+            row = f"{_second(second)}.%06dZ,{gpu},%.3f,{SOURCES[mark & ~BREAK]}"
+            microseconds = map((-second * US).__add__, self.stamps_us[first:last])
+            watts = map((0.001).__mul__, self.milliwatts[first:last])
+            yield from map(row.__mod__, zip(microseconds, watts, strict=True))
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """First sample, and the one behind the last, of each run within one second that has one source and no break in it."""
+        first = 0
+        for mark, alike in groupby(self.marks):
+            end = first + sum(1 for _ in alike)
+            while first < end:
+                next_second_us = (self.stamps_us[first] // US + 1) * US
+                last = first + 1 if mark & BREAK else bisect_left(self.stamps_us, next_second_us, first, end)
+                yield first, last
+                first = last
 
 
 def csv_text(traces: Mapping[str, Packed]) -> Iterator[str]:
     """The whole part of a dump, chunks of lines without the last one's end: GPU address to its packed columns."""
     yield HEADER
     for gpu, packed in traces.items():
-        chunk: list[str] = []
-        for row in Columns.unpack(packed).rows(gpu):
-            chunk.append(row)
-            if len(chunk) == ROWS_A_CHUNK:
-                yield "\n".join(chunk)
-                chunk.clear()
-        if chunk:
+        rows = Columns.unpack(packed).rows(gpu)
+        while chunk := list(islice(rows, ROWS_A_CHUNK)):
             yield "\n".join(chunk)
 
 
 def iso_us(stamp_us: int) -> str:
     """ISO 8601 UTC with microseconds: `2026-09-17T02:10:07.974058Z`."""
-    seconds, rest = divmod(stamp_us, US)
-    return f"{_second(seconds)}.{rest:06d}Z"
+    return f"{_second(stamp_us // US)}.{stamp_us % US:06d}Z"
 
 
-@lru_cache(maxsize=1024)
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 

@@ -19,7 +19,8 @@ End of input means: finish and exit. A line over `MAX_LINE` bytes or that is not
 from __future__ import annotations
 
 import math
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from operator import sub
 from typing import Annotated
 
 import msgspec
@@ -119,7 +120,7 @@ def encode_trace(stretch: Stretch) -> bytes:
 
 
 def _wire_trace(piece: Stretch) -> WireTrace:
-    steps = tuple(after - before for before, after in pairwise(piece.stamps_us))
+    steps = tuple(map(sub, piece.stamps_us[1:], piece.stamps_us))
     return WireTrace(str(piece.subject), piece.source, piece.stamps_us[0], steps, piece.milliwatts, piece.after_us)
 
 

@@ -16,8 +16,9 @@ sample says so. At each tick the buffer is tried again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from xidwatch.core.model import Missing, Subject, Value
@@ -67,11 +68,10 @@ class Peak:
     samples: int = 0
     reason: Missing = Missing.NOT_ASKED  # why there was nothing the last time we looked
 
-    def add(self, milliwatts: Iterable[int]) -> None:
+    def add(self, milliwatts: Sequence[int]) -> None:
         """Samples not counted before."""
-        for one in milliwatts:
-            self.watts = max(self.watts, one / 1000)
-            self.samples += 1
+        self.watts = max(self.watts, max(milliwatts) / 1000)
+        self.samples += len(milliwatts)
 
     def take(self) -> tuple[Value, Value]:
         """Highest draw in watts and the count, or why there are none; then start anew."""
@@ -155,12 +155,13 @@ class Buffer:
 
     def take(self, subject: Subject, entries: Iterable[Entry], now_us: int) -> tuple[list[Stretch], Missing]:
         """What is new, each stamp once, and why there is no more. Those from a future that was set back have been taken before."""
-        last_us, after_us, reason = self.cursor_us, 0, Missing.ABSENT
+        last_us, until_us = self.cursor_us, now_us + STAMP_SLACK_US
+        after_us, reason = 0, Missing.ABSENT
         runs: list[list[tuple[int, int]]] = [[]]  # an entry that cannot be read ends one: then something is missing
-        for stamp_us, value in sorted(entries, key=lambda entry: entry[0]):
+        for stamp_us, value in sorted(entries, key=itemgetter(0)):
             if stamp_us == last_us and not self._set_back:
                 after_us = stamp_us
-            if not self.cursor_us < stamp_us <= now_us + STAMP_SLACK_US:
+            if not self.cursor_us < stamp_us <= until_us:
                 continue
             self.cursor_us = stamp_us
             if isinstance(value, Missing) or not 0 <= value <= MAX_MILLIWATTS:
@@ -217,7 +218,7 @@ class Power:
         found = self._drain(ask, mono, now_us) if buffer else []
         if not found and (self.polls or self._is_silent(mono)):
             found = self._poll(sensor, now_us)
-        self.load.feel((one for stretch in found for one in stretch.milliwatts), mono)
+        self.load.feel([max(stretch.milliwatts) for stretch in found], mono)
         self.due = self.load.next_due(mono)
         for stretch in found:
             self.source = stretch.source

@@ -60,14 +60,24 @@ def test_a_new_worker_reads_again_what_is_known_already() -> None:
 
 def test_a_clock_set_back_is_said_and_its_samples_are_kept() -> None:
     """Their stamps are earlier than what is known, and they are no repetition: the newest there is has an earlier stamp."""
-    columns = kept(stretch(8020, 8040), stretch(20, 40), stretch(60, after=40))
+    columns = kept(stretch(8_000_020, 8_000_040), stretch(20, 40), stretch(60, after=40))
     assert told(columns) == [
-        (8020, "buffer"),
-        (8040, "buffer"),
-        (8040, "(clock_set_back)"),
+        (8_000_020, "buffer"),
+        (8_000_040, "buffer"),
+        (8_000_040, "(clock_set_back)"),
         (20, "buffer"),
         (40, "buffer"),
         (60, "buffer"),
+    ]
+
+
+def test_a_buffer_that_fills_again_is_no_clock_set_back() -> None:
+    """Its newest sample may be a few milliseconds older than the poll before: that one is left out, and what follows is no earlier."""
+    polled = stretch(500_000, source=TraceSource.POLL_INSTANT)
+    assert told(kept(polled, stretch(490_000), stretch(510_000, after=490_000))) == [
+        (500_000, "poll_instant"),
+        (500_000, "(gap)"),
+        (510_000, "buffer"),
     ]
 
 

@@ -28,6 +28,7 @@ SOURCES = tuple(TraceSource)  # by their number in `marks`: a new one goes to th
 BREAK = 0x80  # in `marks`: what came between this sample and the one before is not known
 ROWS_A_CHUNK = 500
 US = 1_000_000
+SLACK_US = US  # the driver stamps its samples, we stamp polls: what is taken later may be stamped a little earlier
 HEADER = "time,gpu,watts,source"
 
 Packed = Mapping[str, str]
@@ -47,10 +48,10 @@ class Columns:
     def add(self, stretch: Stretch) -> None:
         """Behind the others. What is here already is left out; where something lies between, the break is marked.
 
-        A stretch that ends before the newest sample here was measured after the clock had been set back.
+        A stretch that ends well before the newest sample here was measured after the clock had been set back.
         """
         newest = self.stamps_us[-1] if self.stamps_us else 0
-        set_back = stretch.stamps_us[-1] < newest
+        set_back = stretch.stamps_us[-1] < newest - SLACK_US
         known = 0 if set_back else bisect_right(stretch.stamps_us, newest)
         if known == len(stretch.stamps_us):
             return

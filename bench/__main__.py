@@ -16,16 +16,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import hotspots, idle, latency, memory, scrape, startup, ticks
+from bench import hotspots, idle, latency, memory, scrape, startup, ticks, trace
 from bench.daemon import BenchError
 from bench.figures import Figure, table
 from bench.options import Options
 
 BENCHES: dict[str, Callable[[Options], list[Figure]]] = {
-    module.NAME: module.run for module in (ticks, memory, idle, latency, scrape, startup, hotspots)
+    module.NAME: module.run for module in (ticks, memory, idle, trace, latency, scrape, startup, hotspots)
 }
 ONLY_BY_NAME = frozenset({hotspots.NAME})
-ONLY_FAKE = frozenset({hotspots.NAME, latency.NAME})
+ONLY_FAKE = frozenset({hotspots.NAME, latency.NAME, trace.NAME})
 SHORTEST_SECONDS = 6.0
 EX_USAGE = 64
 

@@ -199,6 +199,7 @@ def running(
         "rules_dir": str(rules) if rules else None,
         "config": config,
         "fake_gpus": None if host.real else host.gpus,
+        "working": host.working,
         "profile": str(profile) if profile else None,
     }
     settings.write_text(json.dumps(given))

@@ -24,6 +24,7 @@ from xidwatch.probes.nvml import NvmlProbe
 GPUS_PER_SWITCH = 4
 SAMPLE_MICROSECONDS = 20_000
 FIRST_SWITCH = "0000:10:00.0"
+IDLE_MILLIWATTS, WORK_MILLIWATTS = 40_000, 250_000  # of a limit of 350 W
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Host:
     gpus: int = 8
     functions: int = 64  # ports, GPUs and drives together: all of them are read at every tick
     real: bool = False
+    working: bool = False  # the GPUs draw what they draw at work
 
     def __str__(self) -> str:
         return "this host" if self.real else f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, {self.functions} functions"
@@ -70,8 +72,8 @@ def _build_switch(tree: SysfsTree, first: int, gpus: int) -> int:
     return 2 + 2 * gpus
 
 
-class _BusyGpu(FakeGpu):
-    """Draws power: its sample buffer fills by 50 entries a second, as a real one's does. The answer costs no more than pynvml's own."""
+class _LiveGpu(FakeGpu):
+    """Its sample buffer fills by 50 entries a second, as a real one's does. The answer costs no more than pynvml's own."""
 
     def samples_after(self, stamp_us: int) -> tuple[int, list[Any]]:
         newest = time.time_ns() // 1000 // SAMPLE_MICROSECONDS * SAMPLE_MICROSECONDS
@@ -86,11 +88,17 @@ class _BusyGpu(FakeGpu):
         return UNSIGNED_INT, (pynvml.c_nvmlSample_t * len(stamps)).from_buffer_copy(words)[:]
 
 
-def fake_nvml(gpus: int) -> FakeNvml:
-    """The library with that many busy GPUs where `build_tree` has put them."""
+def fake_nvml(gpus: int, *, working: bool) -> FakeNvml:
+    """The library with that many GPUs where `build_tree` has put them."""
+    milliwatts = WORK_MILLIWATTS if working else IDLE_MILLIWATTS
     return FakeNvml(
         [
-            _BusyGpu(f"0000{gpu_address(n)}".upper(), uuid=f"GPU-00000000-0000-0000-0000-{n + 1:012d}", serial=f"{n + 1:013d}")
+            _LiveGpu(
+                f"0000{gpu_address(n)}".upper(),
+                uuid=f"GPU-00000000-0000-0000-0000-{n + 1:012d}",
+                serial=f"{n + 1:013d}",
+                power_milliwatts=milliwatts,
+            )
             for n in range(gpus)
         ]
     )
@@ -99,8 +107,8 @@ def fake_nvml(gpus: int) -> FakeNvml:
 class _BenchNvml(NvmlProbe):
     """The shipped probe. What the fake keeps for tests (every call) is forgotten, or memory would be the fake's."""
 
-    def __init__(self, gpus: int) -> None:
-        self._fake = fake_nvml(gpus)
+    def __init__(self, gpus: int, *, working: bool) -> None:
+        self._fake = fake_nvml(gpus, working=working)
         super().__init__(self._fake)
 
     def sample(self, ask: Ask, emit: Emit) -> None:
@@ -117,5 +125,5 @@ class _BenchNvml(NvmlProbe):
 
 
 def create(options: Mapping[str, object]) -> Probe:
-    """Options: `gpus`, their number."""
-    return _BenchNvml(int(str(options["gpus"])))
+    """Options: `gpus`, their number; `working`, whether they do."""
+    return _BenchNvml(int(str(options["gpus"])), working=bool(options["working"]))

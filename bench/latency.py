@@ -32,7 +32,7 @@ GPUS_A_ROUND = 4
 ROUNDS_A_DAEMON = 20  # dumps a day, by design
 INTERVAL_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
-PARTS = 4
+PARTS = 5
 AIM_EDGE_MS = 50.0
 AIM_STAGE_ONE_MS = 250.0
 XID_79 = "NVRM: Xid (PCI:{}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -20,14 +20,14 @@ def settings_from(given: dict[str, Any]) -> Settings:
     """`fake_gpus` None: the real NVML; `rules_dir` None: the shipped rules."""
     config = parse_config(given["config"])
     rules = load_rules(rules_dir(Path(given["rules_dir"]) if given["rules_dir"] else None))
-    chosen = tuple(_faked(spec, given["fake_gpus"]) for spec in specs(config))
+    chosen = tuple(_faked(spec, given["fake_gpus"], working=given["working"]) for spec in specs(config))
     return Settings(Path(given["state_dir"]), Path(given["run_dir"]), config, rules, log="plain", specs=chosen)
 
 
-def _faked(spec: ProbeSpec, gpus: int | None) -> ProbeSpec:
+def _faked(spec: ProbeSpec, gpus: int | None, *, working: bool) -> ProbeSpec:
     if spec.name != "nvml" or gpus is None:
         return spec
-    return replace(spec, target="bench.host:create", options={"gpus": gpus})
+    return replace(spec, target="bench.host:create", options={"gpus": gpus, "working": working})
 
 
 def main(path: str) -> int:

@@ -68,7 +68,7 @@ def host_cells() -> Iterator[str]:
 def main(root: str, gpus: str, interval: str, target: str) -> None:
     """Until a signal ends it."""
     folders = functions(Path(root))
-    library = fake_nvml(int(gpus))
+    library = fake_nvml(int(gpus), working=False)
     library.nvmlInit()
     handles = [library.nvmlDeviceGetHandleByIndex(number) for number in range(int(gpus))]
     planned = time.monotonic()

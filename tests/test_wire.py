@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from xidwatch import wire
 from xidwatch.core.model import Missing, Reading, Subject, Value
+from xidwatch.core.power import Stretch, TraceSource
 from xidwatch.wire import Failure, ProbeProtocolError, Reply, Request, WireReading
 
 GPU = Subject("gpu", "0000:11:00.0")
@@ -38,6 +40,18 @@ def test_the_lines_of_the_docstring_are_the_protocol() -> None:
     assert wire.encode_reading(412, GPU, "temperature_celsius", Missing.DEVICE_LOST) == (
         b'{"ask":412,"reading":{"subject":"gpu:0000:11:00.0","quantity":"temperature_celsius","missing":"DEVICE_LOST"}}\n'
     )
+    traced = Stretch(GPU, TraceSource.BUFFER, (1796061974058302, 1796061974083019), (698773, 557394), 1796061974038410)
+    assert json.loads(wire.encode_trace(traced)) == {
+        "ask": 0,
+        "trace": {
+            "subject": "gpu:0000:11:00.0",
+            "source": "buffer",
+            "first_us": 1796061974058302,
+            "steps_us": [24717],
+            "milliwatts": [698773, 557394],
+            "after_us": 1796061974038410,
+        },
+    }
 
 
 @given(VALUES)
@@ -116,3 +130,64 @@ def test_a_number_wider_than_any_counter_is_no_number(number: int) -> None:
     """It would not fit into a float, and take the loop down where somebody adds it up."""
     assert wire.to_reading(WireReading(str(GPU), "power_mean_watts", value=number)).value is Missing.MALFORMED
     assert wire.to_reading(WireReading(str(GPU), "memory_used_bytes", value=2**64 - 1)).value == 2**64 - 1
+
+
+STAMPS = st.lists(st.integers(1, 10**15), min_size=1, max_size=20).map(lambda steps: tuple(itertools.accumulate(steps)))
+
+
+@given(STAMPS, st.sampled_from(TraceSource), st.integers(0, 10**15), st.data())
+def test_a_stretch_arrives_as_it_was_sent(stamps: tuple[int, ...], source: TraceSource, after_us: int, data: st.DataObject) -> None:
+    """Every stamp and every milliwatt, and what it follows."""
+    draws = tuple(data.draw(st.lists(st.integers(0, wire.MAX_MILLIWATTS), min_size=len(stamps), max_size=len(stamps))))
+    stretch = Stretch(GPU, source, stamps, draws, after_us)
+    trace = wire.decode_reply(wire.encode_trace(stretch)).trace
+    assert trace is not None
+    assert wire.to_stretch(trace) == stretch
+
+
+def test_a_long_stretch_is_several_lines_that_follow_each_other() -> None:
+    """None is longer than a line may be, with numbers as long as they get; nothing is lost at the seams."""
+    count = 2 * wire.MOST_SAMPLES + 1
+    step_us = wire.MAX_STAMP_US // count
+    stamps = tuple(step_us * (number + 1) for number in range(count))
+    lines = wire.encode_trace(Stretch(GPU, TraceSource.BUFFER, stamps, (wire.MAX_MILLIWATTS,) * count, 7)).splitlines()
+    assert max(map(len, lines)) < wire.MAX_LINE
+    traces = [trace for line in lines if (trace := wire.decode_reply(line).trace)]
+    pieces = [wire.to_stretch(trace) for trace in traces]
+    assert tuple(stamp for piece in pieces for stamp in piece.stamps_us) == stamps
+    assert [piece.after_us for piece in pieces] == [7, *(piece.stamps_us[-1] for piece in pieces[:-1])]
+
+
+TRACE = {"subject": "gpu:0000:11:00.0", "source": "buffer", "first_us": 10, "steps_us": [5], "milliwatts": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"milliwatts": []},
+        {"milliwatts": [1]},
+        {"milliwatts": [1, -2]},
+        {"milliwatts": [1, 2.5]},
+        {"milliwatts": [1, 2**32]},
+        {"steps_us": [0]},
+        {"steps_us": [-5]},
+        {"steps_us": [wire.MAX_STAMP_US]},
+        {"steps_us": [1] * wire.MOST_SAMPLES, "milliwatts": [1] * (wire.MOST_SAMPLES + 1)},
+        {"first_us": -1},
+        {"source": "guess"},
+        {"subject": "port:0000:11:00.0"},
+        {"subject": "gpu:PCI:0000:11:00"},
+        {"subject": "gpu:"},
+        {"subject": ""},
+    ],
+)
+def test_a_trace_that_makes_no_sense_breaks_the_protocol(change: dict[str, object]) -> None:
+    """Stamps that do not rise, draws without a stamp, numbers that do not fit, something that is no GPU by its address."""
+    with pytest.raises(ProbeProtocolError):
+        to_stretch_of(json.dumps({"ask": 0, "trace": {**TRACE, **change}}).encode())
+
+
+def to_stretch_of(line: bytes) -> Stretch:
+    trace = wire.decode_reply(line).trace
+    assert trace is not None
+    return wire.to_stretch(trace)

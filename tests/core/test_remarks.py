@@ -22,6 +22,23 @@ def test_a_probe_that_failed_as_a_whole_says_why() -> None:
     assert remarks.about_answers(answers) == {"nvml:DriverNotLoaded": "nvml: no NVIDIA driver is loaded"}
 
 
+def test_power_that_is_polled_says_what_stays_unseen() -> None:
+    """One remark for each source that is no buffer, with the GPUs it is about; a mean is not called an instant."""
+    other, third, lost = (Subject("gpu", f"0000:{bus}:00.0") for bus in ("12", "13", "14"))
+    readings: Inventory = {
+        other: {"power_trace_source": "poll_instant"},
+        GPU: {"power_trace_source": "poll_instant"},
+        third: {"power_trace_source": "poll_average"},
+        lost: {"power_trace_source": Missing.DEVICE_LOST},
+    }
+    found = remarks.about_power(readings)
+    assert set(found) == {"nvml:trace:poll_instant", "nvml:trace:poll_average"}
+    assert "0000:11:00.0, 0000:12:00.0; its sensor's latest reading" in found["nvml:trace:poll_instant"]
+    assert "0000:13:00.0; the driver's power figure, which on most boards is the mean of a second" in found["nvml:trace:poll_average"]
+    assert all("Bursts between two polls stay unseen" in text for text in found.values())
+    assert remarks.about_power({GPU: {"power_trace_source": "buffer"}, lost: {}}) == {}
+
+
 def test_a_healthy_host_needs_no_remark() -> None:
     """Ports, AER and sensors are there."""
     inventory: Inventory = {

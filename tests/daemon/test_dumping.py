@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.nursery import Child, Stage
+from xidwatch.core.model import Subject
+from xidwatch.core.power import Stretch, TraceSource
+from xidwatch.daemon import dumping
 from xidwatch.daemon.dumping import STAGE_ONE_SECONDS, STANDBY_SECONDS, DumpResult, Dumps
+from xidwatch.daemon.memory import Memory
 
 JOB = {"folder": "/var/lib/xidwatch/incidents/x", "incident": "x", "parts": []}
 
@@ -56,7 +60,8 @@ DONE: dict[str, object] = {"done": True, "parts": 2}
 def test_a_dump_worker_stands_ready_and_the_next_takes_its_place(desk: Desk) -> None:
     """It has imported what it needs before there is anything to do: the disk may be gone by then."""
     (standby,) = desk.children
-    assert (standby.target, standby.options["preload"]) == ("xidwatch.daemon.forensics:main", ["xidwatch.probes.pci:config_space_text"])
+    preload = ["xidwatch.records.power_trace:csv_text", "xidwatch.probes.pci:config_space_text"]
+    assert (standby.target, standby.options["preload"]) == ("xidwatch.daemon.forensics:main", preload)
     assert desk.take() is standby
     assert standby.hears() == [JOB]
     assert len(desk.children) == 2
@@ -159,3 +164,26 @@ def test_on_leaving_only_the_idle_go_home(desk: Desk) -> None:
     desk.says(child, DONE)
     assert [result.result for result in desk.results] == ["ok"]
     assert len(desk.children) == 2
+
+
+# --- what is to be written
+
+
+def test_a_job_has_what_was_in_memory_before_what_asks_hardware() -> None:
+    """Power over time goes as it is kept, and is made into text by whoever writes it; the bus is asked last."""
+    memory = Memory()
+    memory.power.add(Stretch(Subject("gpu", "0000:11:00.0"), TraceSource.BUFFER, (1_796_061_974_058_302,), (698_773,)))
+    job = dumping.job(memory, "x", "5f0c", "t-000123", "/sys")
+    parts = job["parts"]
+    assert isinstance(parts, list)
+    names = ["010-samples.csv", "015-power-trace.csv", "020-kernel.txt", "030-inventory.json", "040-config-space.txt"]
+    assert [part["name"] for part in parts] == names
+    assert (parts[1]["collect"], parts[1]["with"]) == ("xidwatch.records.power_trace:csv_text", [memory.power.packed()])
+    assert (job["incident"], job["boot_id"], job["trigger"]) == ("x", "5f0c", "t-000123")
+
+
+def test_no_power_is_no_empty_part() -> None:
+    """A host without a GPU has lost nothing."""
+    parts = dumping.job(Memory(), "x", "5f0c", "t-000123", "/sys")["parts"]
+    assert isinstance(parts, list)
+    assert "015-power-trace.csv" not in [part["name"] for part in parts]

@@ -5,7 +5,9 @@ Whatever that does, the other probes' ticks are on time, nobody kills who is in 
 
 from __future__ import annotations
 
+import csv
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +15,15 @@ import pytest
 
 from tests.daemon.harness import Rig, Running, has_ended, lateness, missing_reasons, open_gate, poll_until
 from tests.fakes.nvml_library import NvmlLibrary
+from xidwatch.records import dumps
+from xidwatch.records.power_trace import iso_us
 from xidwatch.records.samples import Row
 
 INTERVAL_SECONDS = 0.5
 GPUS = [f"gpu:0000:{bus}:00.0" for bus in ("11", "12", "13", "14")]
 POWER = [f"{gpu}:power_average_watts" for gpu in GPUS]
 WATTS = "250"
+SPIKE_MW, SPIKE_AT = 931_000, 17
 SUCCESS = 'xidwatch_probe_success{probe="nvml"}'
 STUCK_SECONDS = 'xidwatch_probe_stuck_seconds{probe="nvml"}'
 LOST = "NVRM: Xid (PCI:0000:11:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -207,6 +212,63 @@ def test_a_slow_start_of_the_driver_is_waited_for_and_holds_up_nobody(rig: Rig, 
     rows = rows_on_time(rig)
     assert not [column for column in POWER if rows[0].cells.get(column)]
     assert [rows[-1].cells[column] for column in POWER] == [WATTS] * 4
+
+
+def a_spike(rig: Rig) -> tuple[int, str]:
+    """600 ms of work with one sample of 931 W, all of it in the buffer by now: when it began (us), and the trace for a GPU."""
+    path = rig.folder / "spike"
+    path.write_text("".join(f"{number * 20_000} {SPIKE_MW if number == SPIKE_AT else 200_000}\n" for number in range(30)))
+    began_us = time.time_ns() // 1000 - 600_000
+    return began_us, f"file {began_us} {path}"
+
+
+def power_trace(rig: Rig) -> list[dict[str, str]]:
+    """The part of the one dump; it says `ok`."""
+    (folder,) = dumps.folders(rig.state_dir)
+    (part,) = (part for part in dumps.load(folder).parts if part.name == "015-power-trace.csv")
+    assert part.status == "ok"
+    return list(csv.DictReader((folder / part.name).read_text().splitlines()))
+
+
+def test_a_spike_before_the_driver_hung_is_in_the_dump(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """It left the worker before the call that never returns, which is alive, asked nothing and killed by nobody."""
+    nvml_library.gpu(0, trace="none")
+    running = start(rig, nvml_library)
+    began_us, trace = a_spike(rig)
+    nvml_library.gpu(0, trace=trace)
+    drained = nvml_library.count("nvmlDeviceGetSamples", gpu=0)
+    running.until("it is drained", lambda: nvml_library.count("nvmlDeviceGetSamples", gpu=0) >= drained + 4)  # two calls a drain
+    nvml_library.every_gpu(nvmlDeviceGetSamples="pause")
+    until_stuck(running)
+    stuck, stood_at = holder(rig), nvml_library.total()
+    rig.kernel.says(LOST)
+    running.line("TAKE_DUMP .* ok")
+    rows = [row for row in power_trace(rig) if row["gpu"] == "0000:11:00.0"]
+    spike = [row for row in rows if row["watts"] == f"{SPIKE_MW / 1000:.3f}"]
+    assert [(row["time"], row["source"]) for row in spike] == [(iso_us(began_us + SPIKE_AT * 20_000), "buffer")]
+    assert len([row for row in rows if row["watts"] == "200.000"]) == 29
+    assert (holder(rig), nvml_library.total()) == (stuck, stood_at)
+    assert running.terminate()[0] == 0
+
+
+def test_boards_without_a_buffer_are_polled_said_once_and_marked_in_the_dump(rig: Rig, nvml_library: NvmlLibrary) -> None:
+    """The remark names them; every sample of theirs says that it was polled, and none of the others does."""
+    for number in (0, 2):
+        nvml_library.gpu(number, nvmlDeviceGetSamples="error 3")
+    running = start(rig, nvml_library)
+    said = running.line("nvml: the driver gives no power samples for 0000:11:00.0, 0000:13:00.0; its sensor's latest reading")
+    running.ticks_more(3)
+    assert [line for line in running.lines if line.text == said.text] == [said]
+    rig.kernel.says(LOST)
+    running.line("TAKE_DUMP .* ok")
+    sources = {(row["gpu"][5:7], row["source"], row["watts"]) for row in power_trace(rig)}
+    assert sources == {
+        ("11", "poll_instant", "251.000"),
+        ("12", "buffer", "250.000"),
+        ("13", "poll_instant", "251.000"),
+        ("14", "buffer", "250.000"),
+    }
+    assert running.terminate()[0] == 0
 
 
 def test_after_a_fatal_xid_the_driver_is_called_no_more(rig: Rig, nvml_library: NvmlLibrary) -> None:

@@ -44,6 +44,7 @@ FAULTS = {
     "rubbish": Fault("says_rubbish", "MALFORMED"),
     "half-a-line": Fault("says_half_a_line", "MALFORMED"),
     "flood": Fault("floods", "MALFORMED"),
+    "flood-unasked": Fault("floods_unasked", "MALFORMED"),
     "endless-line": Fault("says_one_endless_line", "MALFORMED"),
 }
 EVERY = [pytest.param(name, marks=[pytest.mark.root] if fault.root else []) for name, fault in FAULTS.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 
@@ -9,11 +10,13 @@ import pytest
 
 from tests.fakes.nursery import Child, Stage
 from xidwatch.core.model import Missing, Subject
+from xidwatch.core.power import Stretch
 from xidwatch.daemon import channel, processes, workers
 from xidwatch.daemon.processes import Abandoned
-from xidwatch.daemon.workers import LEAVING_SECONDS, MOST_ABANDONED, Ask, ProbeSpec, Workers
+from xidwatch.daemon.workers import LEAVING_SECONDS, MOST_ABANDONED, TRACE_BURST, Ask, ProbeSpec, Workers
 
 PORTS = tuple(f"port:0000:0{n}:00.0" for n in range(6))
+GPU = "gpu:0000:11:00.0"
 DEADLINE = 1.0
 FIRST_NVML = 60.0
 SPECS = (
@@ -34,13 +37,23 @@ def done(ask: int, took_ms: int = 7) -> dict[str, object]:
     return {"ask": ask, "done": True, "took_ms": took_ms}
 
 
+def trace(first_us: int = 1000, count: int = 2, ask: int = 0) -> dict[str, object]:
+    steps = [20_000] * (count - 1)
+    found = {"subject": GPU, "source": "buffer", "first_us": first_us, "steps_us": steps, "milliwatts": [250_000] * count}
+    return {"ask": ask, "trace": found}
+
+
+TRACE: dict[str, object] = {"subject": GPU, "source": "buffer", "first_us": 1000, "milliwatts": [1, 2]}
+
+
 class Pool:
     """The pool under test, and the processes that are alive as far as it can see."""
 
     def __init__(self, stage: Stage, alive: dict[int, int], adopted: tuple[Abandoned, ...] = ()) -> None:
         self.stage = stage
         self.alive = alive
-        self.workers = Workers(stage.loop, stage.nursery, SPECS, adopted=adopted)
+        self.traced: list[Stretch] = []
+        self.workers = Workers(stage.loop, stage.nursery, SPECS, adopted=adopted, on_trace=self.traced.append)
 
     @property
     def children(self) -> list[Child]:
@@ -177,6 +190,80 @@ def test_a_flood_is_cut_off(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None
     pool.children[0].says(*[reading(1, PORTS[0])] * 20)
     pool.stage.turn()
     assert ends(answers) == [("garbage", "more than 1000 bytes in answer to one request")]
+
+
+# --- what is said unasked
+
+
+def test_a_trace_is_taken_before_amidst_and_after_an_answer(pool: Pool) -> None:
+    """Nobody asked for it; the answer is none the poorer, and the worker serves on."""
+    answers = pool.ask("nvml")
+    (child,) = pool.children
+    child.says(trace(1000), reading(1, GPU, 231.4, "power_mean_watts"), trace(2000), done(1), trace(3000))
+    pool.stage.turn()
+    child.says(trace(4000))
+    pool.stage.turn()
+    assert ends(answers) == [("done", "")]
+    assert values(answers[0]) == {GPU: {"power_mean_watts": 231.4}}
+    assert [stretch.stamps_us for stretch in pool.traced] == [(first, first + 20_000) for first in (1000, 2000, 3000, 4000)]
+    pool.ask("nvml")
+    assert len(pool.children) == 1
+
+
+def test_a_trace_from_a_worker_that_is_late_counts_and_is_no_answer(pool: Pool) -> None:
+    """It was written before the call that does not return; its sender is as late as before."""
+    pool.ask("nvml")
+    pool.children[0].says(done(1))
+    pool.stage.turn()
+    answers = pool.ask("nvml")
+    pool.stage.passes(DEADLINE)
+    pool.children[0].says(trace())
+    pool.stage.turn()
+    assert len(pool.traced) == 1
+    assert ends(answers) == [("timeout", "no answer before the deadline")]
+    pool.stage.passes(1.0)
+    assert pool.workers.stuck_seconds("nvml", pool.stage.now) >= 1.0
+
+
+@pytest.mark.parametrize("line", [trace(ask=1), {"ask": 0, "trace": {"subject": GPU}}, {"ask": 0, "trace": {**TRACE, "steps_us": [0]}}])
+def test_a_trace_that_is_none_is_rubbish(pool: Pool, line: dict[str, object]) -> None:
+    """As the answer to a request, without its numbers, or with stamps that stand still."""
+    answers = pool.ask("nvml")
+    pool.children[0].says(line)
+    pool.stage.turn()
+    assert [how for how, _ in ends(answers)] == ["garbage"]
+    assert pool.traced == []
+
+
+def test_a_flood_of_traces_is_cut_off(pool: Pool) -> None:
+    """However well formed: what it may say at once is more than a socket holds back, and then it is out."""
+    answers = pool.ask("nvml")
+    (child,) = pool.children
+    line = len(json.dumps(trace(count=900)))
+    for _ in range(2 * int(TRACE_BURST) // line):
+        if child_is_heard(pool, child):
+            child.says(trace(count=900))
+            pool.stage.turn()
+    assert [how for how, _ in ends(answers)] == ["garbage"]
+    assert len(pool.traced) * line <= TRACE_BURST
+
+
+def child_is_heard(pool: Pool, child: Child) -> bool:
+    """Nobody reads any more what was left behind says."""
+    child.hears()
+    return not child.told_to_leave
+
+
+def test_a_steady_trace_is_no_flood(pool: Pool) -> None:
+    """Sixteen GPUs at 50 Hz for minutes of the clock, in one breath each half second."""
+    pool.ask("nvml")
+    (child,) = pool.children
+    lines = [trace(count=25)] * 16
+    for _ in range(250):
+        child.says(*lines)
+        pool.stage.passes(0.5)
+    assert len(pool.traced) == 250 * 16
+    assert child_is_heard(pool, child)
 
 
 def test_a_worker_that_dies_is_told_apart_from_one_that_talks_rubbish(pool: Pool) -> None:

@@ -7,6 +7,7 @@ All of them know three ports and answer for each, as the pci probe does. While t
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -18,9 +19,11 @@ from typing import Any, NoReturn
 
 from tests.fakes.nvml import FakeNvml
 from xidwatch.core.model import Missing, Subject, Value
+from xidwatch.core.power import Stretch, TraceSource
 from xidwatch.probes import engine
 from xidwatch.probes.base import Ask, Emit, Probe
 from xidwatch.probes.nvml import NvmlProbe
+from xidwatch.wire import encode_trace
 
 CHANNEL = 3  # the descriptor the nursery gives every child
 PORTS = tuple(Subject("port", f"0000:00:{n:02x}.0") for n in range(1, 7))
@@ -103,6 +106,17 @@ def floods(options: Options) -> Probe:
     def flood(_ask: Ask, emit: Emit) -> None:
         while True:
             emit.reading(FIRST, "link_width", 16)
+
+    return Scripted(options, flood)
+
+
+def floods_unasked(options: Options) -> Probe:
+    """Power over time without end, every stretch of it well formed and behind the one before."""
+
+    def flood(_ask: Ask, _emit: Emit) -> None:
+        for second in itertools.count(1):
+            stamps = tuple(range(second * 1_000_000, (second + 1) * 1_000_000, 20_000))
+            _raw(encode_trace(Stretch(Subject("gpu", "0000:11:00.0"), TraceSource.BUFFER, stamps, (931_000,) * 50)))
 
     return Scripted(options, flood)
 

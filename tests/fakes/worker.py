@@ -3,6 +3,7 @@
     with HandWorker("nvml", library.environment) as worker:
         answer = worker.ask("sample")
         answer.value("gpu:0000:11:00.0", "power_average_watts")
+        worker.until(lambda: len(worker.traces) > 3)      # what it sends unasked
 
 Nothing is waited for without a deadline; leaving ends its input and, should it still be there, kills it: its driver is a fake.
 """
@@ -14,13 +15,14 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from xidwatch.core.model import Value
-from xidwatch.wire import Failure, Request, decode_reply, encode, to_reading
+from xidwatch.core.power import Stretch
+from xidwatch.wire import Failure, Reply, Request, decode_reply, encode, to_reading, to_stretch
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 20.0
@@ -57,6 +59,7 @@ class HandWorker:
         self._stdin, self._stdout, self._stderr = self._process.stdin, self._process.stdout, self._process.stderr
         self._half = b""
         self._number = 0
+        self.traces: list[Stretch] = []  # as they arrived, asked or not
 
     def __enter__(self) -> Self:
         return self
@@ -74,15 +77,30 @@ class HandWorker:
         answer = Answer()
         until = time.monotonic() + PATIENCE_SECONDS
         while not answer.done and answer.failed is None:
-            ready, _, _ = select.select([self._stdout], [], [], max(0.0, until - time.monotonic()))
-            assert ready, f"no whole answer within {PATIENCE_SECONDS:g} s: {answer}"
-            data = os.read(self._stdout.fileno(), 65536)
-            if not data:
+            replies = self._hear(until, f"no whole answer within {PATIENCE_SECONDS:g} s: {answer}")
+            if replies is None:
                 break
-            *lines, self._half = (self._half + data).split(b"\n")
-            for line in lines:
-                _take(answer, line)
+            for reply in replies:
+                _take(answer, reply)
         return answer
+
+    def until(self, wanted: Callable[[], bool]) -> None:
+        """Listen, without asking, until it has sent what is wanted."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not wanted():
+            assert self._hear(until, f"not sent within {PATIENCE_SECONDS:g} s") == [], "an answer to no request"
+
+    def _hear(self, until: float, otherwise: str) -> list[Reply] | None:
+        """What it says next but for its traces, which are kept; None when it has ended."""
+        ready, _, _ = select.select([self._stdout], [], [], max(0.0, until - time.monotonic()))
+        assert ready, otherwise
+        data = os.read(self._stdout.fileno(), 65536)
+        if not data:
+            return None
+        *lines, self._half = (self._half + data).split(b"\n")
+        replies = [decode_reply(line) for line in lines]
+        self.traces += [to_stretch(reply.trace) for reply in replies if reply.trace is not None]
+        return [reply for reply in replies if reply.trace is None]
 
     def end(self) -> tuple[int, str]:
         """End of input; exit status and what it said on standard error."""
@@ -95,8 +113,7 @@ class HandWorker:
         return status, self._stderr.read().decode()
 
 
-def _take(answer: Answer, line: bytes) -> None:
-    reply = decode_reply(line)
+def _take(answer: Answer, reply: Reply) -> None:
     if reply.reading is not None:
         reading = to_reading(reply.reading)
         answer.readings.setdefault(str(reading.subject), {})[reading.quantity] = reading.value

@@ -2,90 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
 import pynvml
 import pytest
 
 from tests.fakes.nvml import DEVICE_FUNCTIONS, FakeField, FakeGpu, FakeNvml
-from xidwatch.core.model import Missing, Subject, Value
+from tests.probes.nvml_rig import GPUS, Rig
+from xidwatch.core.model import Missing, Value
 from xidwatch.core.quantities import BY_NAME
 from xidwatch.probes import nvml_table
-from xidwatch.probes.base import Ask, ProbeFailed
-from xidwatch.probes.nvml import DRAIN_SECONDS, UNNAMED_RETRY_SECONDS, NvmlProbe, create
-from xidwatch.probes.nvml_table import CALLS, FACTS, FIELDS, INVENTORIED, PEAK, SAMPLED, Code, EnergyMark, Peak, mean_watts, number_in
+from xidwatch.probes.nvml import UNNAMED_RETRY_SECONDS, NvmlProbe, create
+from xidwatch.probes.nvml_table import CALLS, FACTS, FIELDS, INVENTORIED, PEAK, SAMPLED, Code, number_in
 
-EPOCH = 1_796_057_856.0  # seconds, when the fake clocks start
-GPUS = [f"gpu:0000:{bus}:00.0" for bus in ("11", "12", "13", "14")]
 ALL = {*SAMPLED, *PEAK, "nvml_status"}
 LOSSES = pytest.mark.parametrize("code", [Code.GPU_IS_LOST, Code.RESET_REQUIRED])
-
-
-class Heard:
-    """An Emit that keeps everything, in order."""
-
-    def __init__(self) -> None:
-        self.touched: list[str] = []
-        self.facts: dict[str, dict[str, Value]] = {}
-        self.order: list[str] = []  # subjects touched and quantities told
-
-    def at(self, subject: Subject) -> None:
-        self.touched.append(str(subject))
-        self.order.append(str(subject))
-
-    def reading(self, subject: Subject, quantity: str, value: Value) -> None:
-        of_subject = self.facts.setdefault(str(subject), {})
-        assert quantity not in of_subject, f"{subject} {quantity} reported twice"
-        of_subject[quantity] = value
-        self.order.append(quantity)
-
-    def missing(self, subject: str) -> dict[str, Missing]:
-        """What was not there and why, but for the mean power of a first sample and a buffer nobody filled."""
-        empty = {"power_mean_watts": Missing.NOT_ASKED, "power_peak_watts": Missing.ABSENT}
-        return {name: value for name, value in self.facts[subject].items() if isinstance(value, Missing) and value is not empty.get(name)}
-
-
-@dataclass
-class Rig:
-    """The probe on a fake library, with clocks that move when told to."""
-
-    library: FakeNvml
-    mono: float = 1000.0
-    wall: float = EPOCH
-
-    def __post_init__(self) -> None:
-        self.probe = NvmlProbe(self.library, monotonic=lambda: self.mono, wall=lambda: self.wall)
-
-    @property
-    def gpus(self) -> list[FakeGpu]:
-        return self.library.gpus
-
-    def ask(self, what: str = "sample", *, skip: frozenset[str] = frozenset(), deadline: float = inf) -> Heard:
-        heard = Heard()
-        getattr(self.probe, what)(Ask(deadline=deadline, skip=skip), heard)
-        return heard
-
-    def fails(self, what: str = "sample") -> ProbeFailed:
-        with pytest.raises(ProbeFailed) as caught:
-            self.ask(what)
-        return caught.value
-
-    def later(self, seconds: float) -> None:
-        self.mono += seconds
-        self.wall += seconds
-
-    def draw(self, gpu: FakeGpu, *milliwatts: int) -> None:
-        """The driver adds one entry every 20 ms to the sample buffer; the last is stamped now."""
-        now_us = int(self.wall * 1e6)
-        stamps = range(now_us - 20_000 * (len(milliwatts) - 1), now_us + 1, 20_000)
-        gpu.buffer += zip(stamps, milliwatts, strict=True)
-
-    def calls_after(self, what: str = "sample") -> list[str]:
-        """The functions that one more request calls."""
-        before = len(self.library.calls)
-        self.ask(what)
-        return [name for name, _ in self.library.calls[before:]]
 
 
 @pytest.fixture
@@ -116,6 +47,7 @@ def test_every_quantity_of_a_healthy_gpu_is_read_in_its_unit(one: Rig) -> None:
             "power_instant_watts": 251.0,
             "power_peak_watts": 402.7,
             "power_samples": 3,
+            "power_trace_source": "buffer",
             "power_limit_watts": 350.0,
             "temperature_celsius": 61,
             "temperature_memory_celsius": 37,
@@ -177,7 +109,7 @@ def test_a_look_hands_over_the_peaks_in_memory_and_asks_the_driver_nothing(rig: 
     rig.ask()
     rig.later(2.0)
     rig.draw(rig.gpus[0], 402_700)
-    rig.probe.between()
+    rig.between()
     before = list(rig.library.calls)
     assert rig.ask("look").facts[GPUS[0]] == {"power_peak_watts": 402.7, "power_samples": 1}
     assert rig.library.calls == before
@@ -197,7 +129,7 @@ def test_fields_are_asked_in_one_call(one: Rig) -> None:
 
 def test_nothing_is_loaded_before_the_first_request(one: Rig) -> None:
     """Making the probe, draining and looking do not open the driver."""
-    one.probe.between()
+    one.between()
     assert not one.ask("look").order
     one.probe.close()
     assert not one.library.calls
@@ -211,141 +143,6 @@ def test_close_lets_go_of_the_driver_once_and_tolerates_its_absence(one: Rig) ->
     one.probe.close()
     one.probe.close()
     assert one.library.count("nvmlShutdown") == 1
-
-
-# --- power over time
-
-
-def test_the_first_mean_is_not_asked_and_a_counter_that_starts_anew_is_no_negative_draw(one: Rig) -> None:
-    """The mean needs two readings of the same counter: after a reload of the module it begins again."""
-    assert one.ask().facts[GPUS[0]]["power_mean_watts"] is Missing.NOT_ASKED
-    one.later(30)
-    one.gpus[0].energy_millijoules = 17
-    assert one.ask().facts[GPUS[0]]["power_mean_watts"] is Missing.NOT_ASKED
-    one.later(30)
-    one.gpus[0].energy_millijoules += 3_000_000
-    assert one.ask().facts[GPUS[0]]["power_mean_watts"] == pytest.approx(100)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "watts"),
-    [
-        (None, EnergyMark(10, 500), Missing.NOT_ASKED),
-        (EnergyMark(10, 500), EnergyMark(10.2, 90_500), Missing.NOT_ASKED),
-        (EnergyMark(10, 500), EnergyMark(12, 499), Missing.NOT_ASKED),
-        (EnergyMark(10, 500), EnergyMark(12, 500), 0.0),
-        (EnergyMark(10, 500), EnergyMark(12, 200_500), 100.0),
-    ],
-)
-def test_a_mean_is_claimed_only_over_a_time_that_bears_it(before: EnergyMark | None, after: EnergyMark, watts: Value) -> None:
-    """No first mark, too short a time or a smaller counter: not asked; an unchanged counter is a true 0."""
-    assert mean_watts(before, after) == watts
-
-
-def test_a_mean_does_not_reach_across_a_loss(one: Rig) -> None:
-    """A GPU that was reset in between may have begun its counter anew and passed the old value."""
-    one.ask()
-    one.gpus[0].lost = Code.GPU_IS_LOST
-    one.later(30)
-    one.ask()
-    one.gpus[0].lost = 0
-    one.gpus[0].energy_millijoules += 1_000_000
-    one.later(30)
-    assert one.ask().facts[GPUS[0]]["power_mean_watts"] is Missing.NOT_ASKED
-
-
-def test_a_burst_between_two_ticks_is_the_peak_though_no_average_shows_it(one: Rig) -> None:
-    """Drained every two seconds, the buffer holds what the tick itself comes too late for."""
-    gpu = one.gpus[0]
-    one.ask()
-    for milliwatts in (931_000, 130_000, 128_000):
-        one.later(DRAIN_SECONDS)
-        gpu.buffer.clear()  # the driver's ring forgets
-        one.draw(gpu, 127_000, milliwatts, 126_000)
-        one.probe.between()
-    facts = one.ask().facts[GPUS[0]]
-    assert facts["power_peak_watts"] == 931.0
-    assert facts["power_samples"] == 9
-    assert facts["power_average_watts"] == 250.0
-
-
-def test_an_entry_is_counted_once_and_a_peak_told_once(one: Rig) -> None:
-    """The buffer gives the last 2.4 s each time; only what is newer than the last drain counts."""
-    one.draw(one.gpus[0], 300_000, 900_000)
-    first, second = one.ask().facts[GPUS[0]], one.ask().facts[GPUS[0]]
-    assert (first["power_peak_watts"], first["power_samples"]) == (900.0, 2)
-    assert (second["power_peak_watts"], second["power_samples"]) == (Missing.ABSENT, 0)
-
-
-def test_what_was_drained_is_told_before_anything_is_touched(rig: Rig) -> None:
-    """If the first call of a tick never returns, the last seconds before it have left the process."""
-    rig.ask()
-    rig.later(2)
-    rig.draw(rig.gpus[3], 402_700)
-    rig.probe.between()
-    order = rig.ask().order
-    assert order.index("power_peak_watts") < order.index("driver:nvidia")
-
-
-def test_the_last_peak_of_a_gpu_that_is_lost_is_kept(rig: Rig) -> None:
-    """What it drew just before is evidence; from the next tick on there is nothing."""
-    rig.ask()
-    rig.later(2)
-    rig.draw(rig.gpus[1], 402_700)
-    rig.probe.between()
-    rig.gpus[1].lost = Code.GPU_IS_LOST
-    assert rig.ask().facts[GPUS[1]]["power_peak_watts"] == 402.7
-    after = rig.ask().facts[GPUS[1]]
-    assert (after["power_peak_watts"], after["power_samples"]) == (Missing.DEVICE_LOST, Missing.DEVICE_LOST)
-
-
-def test_a_buffer_the_board_does_not_have_is_unsupported_and_not_asked_again(one: Rig) -> None:
-    """GeForce boards may lack it: no peak, no count, no further call."""
-    one.gpus[0].fail("nvmlDeviceGetSamples", Code.NOT_SUPPORTED)
-    for _ in range(3):
-        facts = one.ask().facts[GPUS[0]]
-        assert (facts["power_peak_watts"], facts["power_samples"]) == (Missing.UNSUPPORTED, Missing.UNSUPPORTED)
-        one.probe.between()
-    assert one.library.count("nvmlDeviceGetSamples") == 1
-
-
-def test_a_lost_gpu_is_left_alone_between_the_ticks(rig: Rig) -> None:
-    """Once seen lost, by a drain or by a sample, it is not touched again before the next request; the others are."""
-    rig.ask()
-    rig.gpus[0].lost = Code.GPU_IS_LOST
-    for _ in range(3):
-        rig.probe.between()
-    assert rig.library.count("nvmlDeviceGetSamples", rig.gpus[0]) == 2
-    assert rig.library.count("nvmlDeviceGetSamples", rig.gpus[1]) == 4
-
-
-@pytest.mark.parametrize("code", [*Code, 777])
-def test_draining_never_raises(one: Rig, code: int) -> None:
-    """Whatever the driver answers between two ticks, the next tick is where it is told."""
-    one.ask()
-    one.library.driver_error = code
-    one.probe.between()
-
-
-def test_a_clock_set_back_does_not_blind_the_peak(one: Rig) -> None:
-    """Stamps are wall time: a host whose clock was two hours ahead at boot would see no peak for two hours."""
-    gpu = one.gpus[0]
-    one.draw(gpu, 700_000)
-    one.ask()
-    one.wall -= 7200
-    one.draw(gpu, 300_000)
-    one.ask()
-    one.later(2)
-    one.draw(gpu, 310_000, 320_000)
-    facts = one.ask().facts[GPUS[0]]
-    assert (facts["power_peak_watts"], facts["power_samples"]) == (320.0, 2)
-
-
-def test_entries_of_an_unknown_type_are_no_zero_watts() -> None:
-    """A union member that cannot be chosen leaves the peak missing."""
-    peak = Peak()
-    peak.add([(10, number_in(17, None))], now_us=20)
-    assert peak.take() == (Missing.MALFORMED, Missing.MALFORMED)
 
 
 # --- one GPU is lost
@@ -675,7 +472,7 @@ def test_a_gpu_to_be_skipped_is_not_touched(rig: Rig, spelling: str) -> None:
     rig.gpus.append(FakeGpu("00000000:15:00.0"))
     start = len(rig.library.calls)
     heard = rig.ask(skip=frozenset({spelling}))
-    rig.probe.between()
+    rig.between()
     assert set(heard.facts[GPUS[1]].values()) == {Missing.NOT_ASKED}
     assert GPUS[1] not in heard.touched
     assert not [call for call in rig.library.calls[start:] if call[1] == rig.gpus[1].bus_id]
@@ -695,16 +492,6 @@ def test_after_the_deadline_no_gpu_is_touched_and_what_was_read_stands(rig: Rig)
     assert heard.facts[GPUS[0]]["nvml_status"] == 0
     assert set(heard.facts[GPUS[1]].values()) == {Missing.TIMED_OUT}
     assert [bus_id for _, bus_id in rig.library.calls[start:] if bus_id not in {"", rig.gpus[0].bus_id}] == []
-
-
-def test_a_peak_that_would_come_too_late_is_kept_for_the_next_tick(one: Rig) -> None:
-    """The deadline passes during the drain: what it brought is told by the next sample, before all else."""
-    one.ask()
-    one.draw(one.gpus[0], 402_700)
-    one.library.before_call = lambda name: one.later(10) if name == "nvmlDeviceGetSamples" else None
-    assert one.ask(deadline=one.mono + 4).facts[GPUS[0]]["power_peak_watts"] is Missing.TIMED_OUT
-    one.library.before_call = lambda _name: None
-    assert one.ask().facts[GPUS[0]]["power_peak_watts"] == 402.7
 
 
 # --- the table against the binding

@@ -15,11 +15,11 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.daemon.harness import poll_until
 from tests.fakes.nvml import DEVICE_FUNCTIONS
 from tests.fakes.nvml_library import SONAME, NvmlLibrary, bus_id
 from tests.fakes.worker import PATIENCE_SECONDS, HandWorker
 from xidwatch.core.model import Missing
+from xidwatch.core.power import Stretch, TraceSource
 from xidwatch.probes.nvml_table import CALLS, INVENTORIED, SAMPLED, Code
 
 GPUS = [f"gpu:0000:{bus}:00.0" for bus in ("11", "12", "13", "14")]
@@ -98,7 +98,7 @@ def test_what_an_h200_answered_is_read_as_it_was_recorded(nvml_library: NvmlLibr
     assert set(SAMPLED) <= set(sampled)
     told = {"nvml_index": 0, "name": "NVIDIA H200", "vbios": "96.00.A5.00.1A", "power_limit_default_watts": 700.0}
     assert {quantity: inventory[FIRST][quantity] for quantity in told} == told
-    assert set(inventory[FIRST]) == set(INVENTORIED)
+    assert set(inventory[FIRST]) == {*INVENTORIED, "power_trace_source"}
     assert inventory["driver:nvidia"] == {"version": "580.159.04"}
     assert worker.end() == (0, "")
     assert nvml_library.count("nvmlShutdown") == 1
@@ -283,11 +283,22 @@ def test_no_library_at_all_is_said(tmp_path: Path) -> None:
 # --- the buffer between the ticks
 
 
-def play(library: NvmlLibrary, entries: Mapping[int, int], folder: Path) -> None:
-    """From now on the first GPU's buffer is this recording (offset in us to mW), played once."""
-    path = folder / "trace"
+def play(library: NvmlLibrary, entries: Mapping[int, int], folder: Path) -> int:
+    """From now on the first GPU's buffer is this recording (offset in us to mW), played once; when it began, in us."""
+    path = folder / f"trace-{library.total()}"
     path.write_text("".join(f"{offset} {milliwatts}\n" for offset, milliwatts in entries.items()))
-    library.gpu(0, trace=f"file {time.time_ns() // 1000} {path}")
+    began_us = time.time_ns() // 1000
+    library.gpu(0, trace=f"file {began_us} {path}")
+    return began_us
+
+
+def sent_by(worker: HandWorker, subject: str) -> list[Stretch]:
+    return [stretch for stretch in worker.traces if str(stretch.subject) == subject]
+
+
+def samples_of(worker: HandWorker, subject: str) -> list[tuple[int, int]]:
+    """Stamp and milliwatts, in the order in which they came."""
+    return [pair for stretch in sent_by(worker, subject) for pair in zip(stretch.stamps_us, stretch.milliwatts, strict=True)]
 
 
 @pytest.mark.slow
@@ -295,16 +306,42 @@ def test_a_burst_between_two_ticks_is_caught_by_the_worker_itself(nvml_library: 
     """Nobody asks for two seconds; the buffer has forgotten the burst by the next tick, and it is told all the same, once."""
     nvml_library.gpu(0, trace="none")
     assert worker.ask().value(FIRST, "power_peak_watts") is Missing.ABSENT
-    drained = nvml_library.count("nvmlDeviceGetSamples", gpu=0)
-    play(nvml_library, dict(BURST), tmp_path)
-    poll_until("a drain by itself", lambda: nvml_library.count("nvmlDeviceGetSamples", gpu=0) == drained + 2)  # its two calls
-    poll_until("the next GPU's", lambda: nvml_library.count("nvmlDeviceGetSamples", gpu=1) > drained)
+    began_us = play(nvml_library, dict(BURST), tmp_path)
+    worker.until(lambda: len(samples_of(worker, FIRST)) == len(BURST))
+    assert samples_of(worker, FIRST) == [(began_us + offset_us, milliwatts) for offset_us, milliwatts in BURST]
     nvml_library.gpu(0, trace="none")  # as if 2.4 s had passed
     told = worker.ask()
     assert (told.value(FIRST, "power_peak_watts"), told.value(FIRST, "power_samples")) == (930.617, len(BURST))
     assert told.value(FIRST, "power_average_watts") == 250.0
     assert told.value(FIRST, "power_mean_watts") == pytest.approx(250.0, rel=0.1)  # 2 s, by a counter that moves every 100 ms
     assert worker.ask().value(FIRST, "power_peak_watts") is Missing.ABSENT
+
+
+@pytest.mark.slow
+def test_a_buffer_that_has_forgotten_what_was_seen_last_shows_a_gap(nvml_library: NvmlLibrary, worker: HandWorker, tmp_path: Path) -> None:
+    """The first drain of a recording follows nothing, the second the first; one whose beginning is gone follows nothing."""
+    nvml_library.gpu(0, trace="none")
+    worker.ask()
+    play(nvml_library, {0: 80_000, 20_000: 81_000}, tmp_path)
+    worker.until(lambda: len(samples_of(worker, FIRST)) == 2)
+    before = len(sent_by(worker, FIRST))
+    play(nvml_library, {0: 82_000, 20_000: 83_000}, tmp_path)
+    worker.until(lambda: len(samples_of(worker, FIRST)) == 4)
+    assert sent_by(worker, FIRST)[before].after_us == 0
+    follows = {stretch.after_us for stretch in sent_by(worker, SECOND)[1:]}
+    assert follows == {stretch.stamps_us[-1] for stretch in sent_by(worker, SECOND)[:-1]}
+
+
+@pytest.mark.slow
+def test_a_board_without_the_buffer_is_polled_by_the_worker_itself(nvml_library: NvmlLibrary, worker: HandWorker) -> None:
+    """Unasked, several times; what each sample is goes with it, and another GPU's buffer is drained beside it."""
+    nvml_library.gpu(0, nvmlDeviceGetSamples="error 3")
+    nvml_library.gpu(1, nvmlDeviceGetSamples="error 3", **{"field.186": "error 3"})
+    readings = worker.ask().readings
+    assert [readings[gpu]["power_trace_source"] for gpu in GPUS] == ["poll_instant", "poll_average", "buffer", "buffer"]
+    worker.until(lambda: min(len(sent_by(worker, gpu)) for gpu in GPUS) >= 3)
+    sources = [{(stretch.source, stretch.milliwatts) for stretch in sent_by(worker, gpu)} for gpu in GPUS[:2]]
+    assert sources == [{(TraceSource.POLL_INSTANT, (251_000,))}, {(TraceSource.POLL_AVERAGE, (250_000,))}]
 
 
 def test_error_numbers_are_those_of_the_binding(nvml_library: NvmlLibrary) -> None:

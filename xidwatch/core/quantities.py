@@ -44,6 +44,12 @@ TABLE: tuple[Quantity, ...] = (
         "how many buffer entries the peak is taken from (50 a second when nothing is missed)",
         _NVML + "GetSamples TOTAL_POWER",
     ),
+    Quantity(
+        "power_trace_source",
+        "what power over time is taken from: buffer (the driver's own samples), poll_instant or poll_average (the sensor when asked)",
+        _NVML + "GetSamples TOTAL_POWER, field 186, GetPowerUsage",
+        fact=True,
+    ),
     Quantity("power_limit_watts", "enforced power limit: the lowest of all limiters", _NVML + "GetEnforcedPowerLimit"),
     Quantity("temperature_celsius", "GPU core", _NVML + "GetTemperature"),
     Quantity("temperature_memory_celsius", "memory, where the board reports it (HBM)", _NVML + "field 82"),

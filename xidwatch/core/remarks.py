@@ -10,12 +10,32 @@ from collections.abc import Mapping
 
 from xidwatch.core import sensors
 from xidwatch.core.model import HOST, PCI_KINDS, Missing, Readings, Value
+from xidwatch.core.power import TraceSource
 from xidwatch.core.ticks import Answer
 
 
 def about_answers(answers: Mapping[str, Answer]) -> dict[str, str]:
     """One remark for each probe that failed as a whole, by a key that changes with the reason."""
     return {f"{answer.probe}:{answer.failure}": f"{answer.probe}: {answer.why}" for answer in answers.values() if answer.ended == "failed"}
+
+
+_POLLED = {
+    TraceSource.POLL_INSTANT: "its sensor's latest reading (renewed about every 100 ms) is",
+    TraceSource.POLL_AVERAGE: "the driver's power figure, which on most boards is the mean of a second and no instant, is",
+}
+
+
+def about_power(readings: Readings) -> dict[str, str]:
+    """Whose power over time has holes, since the driver keeps no samples of it."""
+    remarks = {}
+    for source, what in _POLLED.items():
+        gpus = sorted(subject.name for subject, values in readings.items() if values.get("power_trace_source") == source)
+        if gpus:
+            remarks[f"nvml:trace:{source}"] = (
+                f"nvml: the driver gives no power samples for {', '.join(gpus)}; {what} polled instead, every 0.5 s under load and every "
+                "2 s idle. Bursts between two polls stay unseen, and there is no power_peak_watts"
+            )
+    return remarks
 
 
 def about_pci(inventory: Readings) -> dict[str, str]:

@@ -9,12 +9,15 @@ from typing import Any
 from xidwatch.daemon import frames
 from xidwatch.daemon.channel import Channel
 from xidwatch.daemon.loop import Loop, Timer
+from xidwatch.daemon.memory import Memory
 from xidwatch.daemon.nursery import Nursery
 from xidwatch.daemon.processes import Abandoned
 
 STANDBY_SECONDS = 1.0  # between attempts to have one ready
 STAGE_ONE_SECONDS = 30.0  # then it is no longer waited for; it goes on by itself
-COLLECTORS = ("xidwatch.probes.pci:config_space_text",)
+POWER_SECONDS = 10.0  # for making text of it: 0.3 s for 16 GPUs
+CONFIG_SPACE_SECONDS = 5.0
+POWER, CONFIG_SPACE = COLLECTORS = ("xidwatch.records.power_trace:csv_text", "xidwatch.probes.pci:config_space_text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,20 @@ class DumpResult:
     took_ms: int
     parts: Mapping[str, str]
     stuck: tuple[Abandoned, ...] = ()
+
+
+def job(memory: Memory, incident: str, boot_id: str, trigger: str, sysfs: str) -> Mapping[str, object]:
+    """What a dump worker is to write, but for the folder. Most volatile first; what needs no hardware before what does."""
+    traces = memory.power.packed()
+    power = {"name": "015-power-trace.csv", "collect": POWER, "with": [traces], "deadline_s": POWER_SECONDS}
+    parts = [
+        {"name": "010-samples.csv", "text": memory.samples_text()},
+        *([power] if traces else []),  # where there is none, an empty file would look like one that was lost
+        {"name": "020-kernel.txt", "text": memory.kernel_text()},
+        {"name": "030-inventory.json", "text": memory.inventory_text()},
+        {"name": "040-config-space.txt", "collect": CONFIG_SPACE, "with": [sysfs], "deadline_s": CONFIG_SPACE_SECONDS},
+    ]
+    return {"incident": incident, "boot_id": boot_id, "trigger": trigger, "parts": parts}
 
 
 @dataclass(slots=True)

@@ -1,11 +1,12 @@
 """The dump worker: one process, one dump, part after part.
 
 It waits, warm, for its job: by then the disk its modules came from may be gone. What the daemon had in memory is
-written first and without touching any hardware; only then come the collectors, each in a child of its own with an
-absolute deadline, since any of them may never return.
+written first and without touching any hardware; only then come the collectors that ask it, each in a child of its own
+with an absolute deadline, since any of them may never return.
 
     -> {"folder": "/var/lib/xidwatch/incidents/2026...", "incident": "2026...", "boot_id": "...", "trigger": "t-000123",
         "parts": [{"name": "010-samples.csv", "text": "..."},
+                  {"name": "015-power-trace.csv", "collect": "xidwatch.records.power_trace:csv_text", "with": [...], "deadline_s": 10},
                   {"name": "040-config-space.txt", "collect": "xidwatch.probes.pci:config_space_text", "with": ["/sys"], "deadline_s": 5}]}
     <- {"part": "010-samples.csv", "status": "ok", "took_ms": 3}
     <- {"stuck": {"pid": 4711, "start_ticks": 182739, "name": "040-config-space.txt"}}
@@ -145,7 +146,9 @@ def _collect(target: str, arguments: list[Any], send: int) -> None:
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for text in _resolve(target)(*arguments):  # each out at once: what was learnt must not wait for what comes next
-            os.write(send, text.encode() + b"\n")
+            data = text.encode() + b"\n"
+            while data:
+                data = data[os.write(send, data) :]
         status = 0
     finally:
         os._exit(status)

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from xidwatch.clock import iso
 from xidwatch.core import quantities
 from xidwatch.core.model import KernelMessage, Readings, Sample
+from xidwatch.daemon.power_ring import PowerRing
 from xidwatch.records.values import plain_readings
 
 ROWS = 120  # an hour at 30 s
@@ -51,12 +52,13 @@ def _position(name: str) -> tuple[int, str]:
 
 
 class Memory:
-    """Bounded rings of the latest samples and kernel records, and the latest inventory."""
+    """Bounded rings of the latest samples, kernel records and each GPU's power over time, and the latest inventory."""
 
     def __init__(self) -> None:
         self._rows: deque[tuple[str, str]] = deque(maxlen=ROWS)  # header line, row line: kept as text, which is small
         self._kernel: deque[KernelMessage] = deque()
         self._kernel_characters = 0
+        self.power = PowerRing()
         self.inventory: Readings = {}
 
     def add_row(self, sample: Sample, row: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from xidwatch.core.messages import DumpFailed, Gap, Input, Inventoried, Learnt, 
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
-from xidwatch.daemon import family, lines, past, views
+from xidwatch.daemon import dumping, family, lines, past, views
 from xidwatch.daemon.acting import Hands
 from xidwatch.daemon.dumping import Dumps
 from xidwatch.daemon.evidence import Evidence
@@ -43,7 +43,6 @@ IMPATIENCE_SECONDS = 0.7  # then sampling begins, whether or not the past is kno
 RECOVERY_SECONDS = 10.0  # the journal is waited for this long: a busy host reads slowly, and half a past makes two incidents of one
 CHECKPOINT_TICKS = 120
 UNKNOWN_PAST = "not asked before the journal has been read: an earlier run may have let the driver go"
-CONFIG_SPACE_SECONDS = 5.0
 RELEASED = "released after a driver-fatal Xid; not asked again before a driver reload, a reboot, or `xidwatch allow-driver`"
 
 
@@ -118,7 +117,8 @@ class Daemon:
         self.scribe = Scribe(self.evidence, self.clock, self._new_id)
         adopted = family.adopt(self.rundir, self.clock.boot_id, chosen, self.clock.now().mono)
         family.tell(self.scribe, adopted)
-        self.workers = Workers(loop, self.nursery, chosen, adopted=adopted, on_change=self._children_changed)
+        changed, traced = self._children_changed, self.memory.power.add
+        self.workers = Workers(loop, self.nursery, chosen, adopted=adopted, on_change=changed, on_trace=traced)
         self._family = Family(loop, self.rundir, self.workers, self.evidence)
         self.dumps = Dumps(loop, self.nursery)
         self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self._outcome, self.take, self._parted)
@@ -245,25 +245,9 @@ class Daemon:
         return record_id
 
     def _dump_jobs(self, action: Action) -> list[Mapping[str, object]]:
-        """One for each evidence directory. Most volatile first; what needs no hardware before what does."""
-        collector = {
-            "name": "040-config-space.txt",
-            "collect": "xidwatch.probes.pci:config_space_text",
-            "with": [sysfs_root(self.config)],
-            "deadline_s": CONFIG_SPACE_SECONDS,
-        }
+        """One for each evidence directory."""
         incident = action.incident or "unknown"
-        job = {
-            "incident": incident,
-            "boot_id": self.clock.boot_id,
-            "trigger": action.cause,
-            "parts": [
-                {"name": "010-samples.csv", "text": self.memory.samples_text()},
-                {"name": "020-kernel.txt", "text": self.memory.kernel_text()},
-                {"name": "030-inventory.json", "text": self.memory.inventory_text()},
-                collector,
-            ],
-        }
+        job = dumping.job(self.memory, incident, self.clock.boot_id, action.cause, sysfs_root(self.config))
         return [{**job, "folder": str(directory / "incidents" / incident)} for directory in self.evidence.directories]
 
     # ---------------------------------------------------------------------------------------------------------- ticks
@@ -289,7 +273,7 @@ class Daemon:
         now = self.clock.now().mono
         readings.update(self._history.readings(self._stuck(), self.evidence.behind_seconds(now), now))
         self._note_missing(readings)
-        for key, text in {**remarks.about_answers(answers), **remarks.about_engines(readings)}.items():
+        for key, text in (remarks.about_answers(answers) | remarks.about_engines(readings) | remarks.about_power(readings)).items():
             self.scribe.say(key, text)
         if self._state.driver_released:
             self.scribe.say("nvml:released", f"nvml: {RELEASED}")

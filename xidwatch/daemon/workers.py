@@ -21,14 +21,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from xidwatch.core.model import Subject, Value
+from xidwatch.core.power import Stretch
 from xidwatch.daemon.channel import Channel
 from xidwatch.daemon.loop import Loop, Timer
 from xidwatch.daemon.nursery import Nursery
 from xidwatch.daemon.processes import Abandoned
-from xidwatch.wire import ProbeProtocolError, Reply, Request, decode_reply, encode, to_reading
+from xidwatch.wire import UNASKED, ProbeProtocolError, Reply, Request, WireTrace, decode_reply, encode, to_reading, to_stretch
 
 MOST_ABANDONED = 3
 MAX_ANSWER = 2 * 1024 * 1024  # bytes a request (1,500 functions fit): a worker that floods has broken the protocol
+TRACE_BYTES_A_SECOND = 64 * 1024.0  # 16 GPUs at 50 Hz send a quarter of it
+TRACE_BURST = 512 * 1024.0  # bytes: more than the socket holds back while the loop does not run
 MAX_TOOK_MS = 10**9  # whatever a worker says
 LEAVING_SECONDS = 5.0  # a healthy worker told to leave is not called stuck before this
 
@@ -72,6 +75,21 @@ class Ask:
             self.on_end(self)
 
 
+@dataclass(slots=True)
+class Allowance:
+    """How much a worker may say unasked: TRACE_BURST at once, TRACE_BYTES_A_SECOND in the long run."""
+
+    since: float
+    left: float = TRACE_BURST
+
+    def spend(self, size: int, now: float) -> None:
+        """Raises ProbeProtocolError when that is too much."""
+        self.left = min(TRACE_BURST, self.left + (now - self.since) * TRACE_BYTES_A_SECOND) - size
+        self.since = now
+        if self.left < 0:
+            raise ProbeProtocolError(f"more than {TRACE_BURST:.0f} bytes unasked, and {TRACE_BYTES_A_SECOND:.0f} a second")
+
+
 class Worker:
     """One live process running one probe."""
 
@@ -87,6 +105,7 @@ class Worker:
         self._answered_once = False
         self._waiting: list[Ask] = []
         self._timer: Timer | None = None
+        self._unasked = Allowance(pool.loop.clock.now().mono)
         self.request, sock = pool.nursery.start("xidwatch.probes.worker:main", spec.name, {"target": spec.target, "options": spec.options})
         self.channel = Channel(pool.loop, sock, self._line, self._gone)
 
@@ -123,6 +142,9 @@ class Worker:
     def _line(self, line: bytes) -> None:
         try:
             reply = decode_reply(line)
+            if reply.trace is not None:
+                self._traced(reply.ask, reply.trace, len(line))
+                return
             ask = self._current(reply)
             ask.received += len(line)
             if ask.received > MAX_ANSWER:
@@ -130,6 +152,13 @@ class Worker:
             self._take(ask, reply)
         except ProbeProtocolError as error:
             self._broken("garbage", str(error))
+
+    def _traced(self, ask: int, trace: WireTrace, size: int) -> None:
+        """At any time, also from one that is late with its answer: what it measured before counts."""
+        if ask != UNASKED:
+            raise ProbeProtocolError(f"a trace as an answer to request {ask}")
+        self._unasked.spend(size, self._pool.loop.clock.now().mono)
+        self._pool.on_trace(to_stretch(trace))
 
     def _current(self, reply: Reply) -> Ask:
         if self.current is None or reply.ask != self.current.number:
@@ -197,6 +226,7 @@ class Workers:
         *,
         adopted: tuple[Abandoned, ...] = (),
         on_change: Callable[[], None] = lambda: None,
+        on_trace: Callable[[Stretch], None] = lambda _stretch: None,
     ) -> None:
         self.loop = loop
         self.nursery = nursery
@@ -206,6 +236,7 @@ class Workers:
         self._unborn: dict[int, Abandoned] = {}  # given up before the nursery said who they are
         self._numbers = itertools.count(1)
         self._on_change = on_change
+        self.on_trace = on_trace
 
     # ------------------------------------------------------------------------------------------------------- asking
 

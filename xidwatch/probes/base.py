@@ -8,9 +8,10 @@ counts, whatever happens later) and calls `emit.at(subject)` *before* it touches
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from xidwatch.core.model import Subject, Value
+from xidwatch.core.power import Stretch
 
 
 class ProbeFailed(Exception):
@@ -47,7 +48,9 @@ class Emit(Protocol):
 class Probe(Protocol):
     """One source of facts. Any method may raise ProbeFailed; anything else is a bug and ends the worker."""
 
-    between_seconds: float | None  # call `between` this often while no request is waiting; None = never
+    @property
+    def between_seconds(self) -> float | None:
+        """How long `between` can wait to be called while no request does, looked at after every call; None: never."""
 
     def sample(self, ask: Ask, emit: Emit) -> None:
         """The readings of a tick."""
@@ -59,7 +62,25 @@ class Probe(Protocol):
         """What is there and does not change while healthy: identity, topology, limits."""
 
     def between(self) -> None:
-        """Housekeeping between requests (draining a short buffer); must be quick, never raises ProbeFailed."""
+        """Housekeeping between requests (draining a short buffer); never raises ProbeFailed.
+
+        One device a call: a request that arrives in the meantime waits for no more than that.
+        """
 
     def close(self) -> None:
         """Let go of every driver and device."""
+
+
+class Traces(Protocol):
+    """Where power over time goes."""
+
+    def trace(self, stretch: Stretch) -> None:
+        """It has left the process when this returns."""
+
+
+@runtime_checkable
+class Tracing(Protocol):
+    """What a probe offers beyond `Probe` that measures power over time, asked or not."""
+
+    def trace_into(self, traces: Traces) -> None:
+        """Once, before anything else: each stretch goes there as soon as it is read, before hardware is touched for the next."""

@@ -6,10 +6,9 @@ What it reads, here as one H200 answered (driver 580):
     nvmlDeviceGetPowerUsage               79852      mW, mean of the last second
     nvmlDeviceGetTotalEnergyConsumption   4339664    mJ since the driver loaded, renewed every 100 ms
     nvmlDeviceGetFieldValues [186]        nvmlReturn 0, valueType 1, uiVal 80119
-    nvmlDeviceGetSamples, TOTAL_POWER     (1796061974058302, 698773), (1796061974083019, 557394), ...   us, mW
 
-The sample buffer holds 2.4 s at 20 ms a step, so it is drained every 2 s between the ticks. What it is for: under 100 ms
-bursts its highest entry was 931 W while the one-second average never passed 280 W.
+Between the ticks it follows each GPU's power: `nvml_power`. What that is for: under 100 ms bursts the highest entry of the
+driver's sample buffer was 931 W while the one-second average never passed 280 W.
 
 How it asks. A GPU is found by index once and looked up by PCI address ever after: NVML's own header says that a lookup by
 UUID or serial may fail because *another* GPU is lost, and index order moves. The lookup is repeated at every tick, because
@@ -24,12 +23,15 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pynvml
 
 from xidwatch.core.model import Missing, PciAddress, Subject, Value
-from xidwatch.probes.base import Ask, Emit, Probe, ProbeFailed
+from xidwatch.core.power import Stretch, TraceSource
+from xidwatch.probes.base import Ask, Emit, Probe, ProbeFailed, Traces
+from xidwatch.probes.nvml_power import Power
 from xidwatch.probes.nvml_table import (
     ANSWERED,
     CALLS,
@@ -38,25 +40,21 @@ from xidwatch.probes.nvml_table import (
     INVENTORIED,
     LOST,
     PASSING,
-    PEAK,
     PERMANENT,
+    POWER_AVERAGE,
+    POWER_INSTANT,
     SAMPLED,
     SESSION_OVER,
-    TOTAL_POWER_SAMPLES,
     Call,
     Code,
-    EnergyMark,
     Field,
-    Peak,
     advice,
     believed,
-    mean_watts,
     number_in,
     reason_for,
 )
 
 DRIVER = Subject("driver", "nvidia")
-DRAIN_SECONDS = 2.0  # the sample buffer holds 2.4 s
 UNNAMED_RETRY_SECONDS = 300.0  # opening a GPU that never answered makes the driver try to start it, and write to the log
 
 
@@ -69,13 +67,15 @@ class _Gpu:
     index: int | None = None  # at the last enumeration; None: not among those that answered
     handle: object = None  # None: not to be touched before the next lookup
     unsupported: set[tuple[str, object]] = field(default_factory=set)
-    energy: EnergyMark | None = None
-    peak: Peak = field(default_factory=Peak)
+    power: Power = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.power = Power(self.subject)
 
     def let_go(self) -> None:
         """Its handle may be invalid and its counters may start anew from here on."""
         self.handle = None
-        self.energy = None
+        self.power.let_go()
 
 
 class _UnreadableError(Exception):
@@ -90,8 +90,6 @@ class _UnreadableError(Exception):
 class NvmlProbe:
     """All GPUs the NVIDIA driver knows. `library` is the pynvml module or something that looks like it."""
 
-    between_seconds: float | None = DRAIN_SECONDS
-
     def __init__(self, library: Any, *, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
         self._library = library
         self._monotonic = monotonic
@@ -101,6 +99,11 @@ class NvmlProbe:
         self._count: int | None = None  # GPUs at the last enumeration; None: enumerate
         self._retry_at = math.inf  # monotonic: when to try again those that could not be named
         self._none_found = ("", "")  # kind and text of the failure while no GPU is known
+        self._trace: Callable[[Stretch], None] = lambda _stretch: None
+
+    def trace_into(self, traces: Traces) -> None:
+        """Where each GPU's power over time goes."""
+        self._trace = traces.trace
 
     # --- the probe's interface
 
@@ -111,7 +114,8 @@ class NvmlProbe:
         for gpu in self._gpus.values():
             trouble = self._visit(gpu, ask, emit, SAMPLED, self._readings)
             if gpu.subject not in told:
-                self._tell_peak(gpu, ask, emit, trouble)
+                gpu.power.tell_peak(emit, trouble.reason if trouble else None, late=self._monotonic() >= ask.deadline)
+            gpu.power.tell_source(emit, trouble.reason if trouble else None)
             emit.reading(gpu.subject, "nvml_status", trouble.status if trouble else ANSWERED)
 
     def look(self, ask: Ask, emit: Emit) -> None:
@@ -123,17 +127,24 @@ class NvmlProbe:
         self._prepare(ask, emit)
         emit.reading(DRIVER, "version", self._driver_version())
         for gpu in self._gpus.values():
-            self._visit(gpu, ask, emit, INVENTORIED, self._facts)
+            trouble = self._visit(gpu, ask, emit, INVENTORIED, self._facts)
+            gpu.power.tell_source(emit, trouble.reason if trouble else None)
+
+    @property
+    def between_seconds(self) -> float | None:
+        """Until the first of the GPUs that answered last time is to be read again."""
+        due = min((gpu.power.due for gpu in self._reachable()), default=None)
+        return None if due is None else max(0.0, due - self._monotonic())
 
     def between(self) -> None:
-        """Drain the sample buffers (about 0.5 ms each) of the GPUs that answered last time."""
-        for gpu in self._gpus.values():
-            if gpu.handle is None:
-                continue
-            try:
-                self._drain(gpu)
-            except (_UnreadableError, ProbeFailed):
-                continue  # its handle is let go; the next sample asks again and says what it is told
+        """Follow the power of the GPU whose turn it is: one call of about 0.5 ms, two or three where the sensor is polled."""
+        gpu = min(self._reachable(), key=lambda gpu: gpu.power.due, default=None)
+        if gpu is None:
+            return
+        try:
+            self._follow(gpu, buffer=not gpu.power.polls)
+        except (_UnreadableError, ProbeFailed):
+            pass  # its handle is let go; the next sample asks again and says what it is told
 
     def close(self) -> None:
         """Let go of the driver; one that is gone already is no trouble."""
@@ -206,6 +217,9 @@ class NvmlProbe:
         gpu = self._gpus.setdefault(address, _Gpu(Subject("gpu", str(address)), bus_id))
         gpu.index = index
 
+    def _reachable(self) -> Iterator[_Gpu]:
+        return (gpu for gpu in self._gpus.values() if gpu.handle is not None)
+
     # --- one GPU
 
     def _visit(
@@ -244,9 +258,11 @@ class NvmlProbe:
     def _readings(self, gpu: _Gpu) -> Iterator[tuple[str, Value]]:
         yield "power_mean_watts", self._mean_power(gpu)
         for call in CALLS:
-            yield call.quantity, self._answer(gpu, call)
-        yield from self._fields(gpu)
-        self._drain(gpu)
+            value = self._answer(gpu, call)
+            gpu.power.load.note(call.quantity, value)
+            yield call.quantity, value
+        yield from self._fields(gpu, FIELDS)
+        self._follow(gpu, buffer=True)
 
     def _facts(self, gpu: _Gpu) -> Iterator[tuple[str, Value]]:
         yield "nvml_index", Missing.ABSENT if gpu.index is None else gpu.index
@@ -262,15 +278,12 @@ class NvmlProbe:
 
     def _mean_power(self, gpu: _Gpu) -> Value:
         energy: Any = believed(self._ask(gpu, "nvmlDeviceGetTotalEnergyConsumption"))
-        if isinstance(energy, Missing):
-            return energy
-        before, gpu.energy = gpu.energy, EnergyMark(self._monotonic(), energy)
-        return mean_watts(before, gpu.energy)
+        return energy if isinstance(energy, Missing) else gpu.power.mean(energy, self._monotonic())
 
-    def _fields(self, gpu: _Gpu) -> Iterator[tuple[str, Value]]:
-        asked = [row for row in FIELDS if ("field", row.number) not in gpu.unsupported]
+    def _fields(self, gpu: _Gpu, rows: Iterable[Field]) -> Iterator[tuple[str, Value]]:
+        asked = [row for row in rows if ("field", row.number) not in gpu.unsupported]
         answers = self._ask(gpu, "nvmlDeviceGetFieldValues", [row.number for row in asked]) if asked else ()
-        values: dict[str, Value] = dict.fromkeys((row.quantity for row in FIELDS), Missing.UNSUPPORTED)
+        values: dict[str, Value] = dict.fromkeys((row.quantity for row in rows), Missing.UNSUPPORTED)
         for position, row in enumerate(asked):
             values[row.quantity] = answers if isinstance(answers, Missing) else self._field(gpu, row, answers[position])
         yield from values.items()
@@ -284,35 +297,22 @@ class NvmlProbe:
         value = number_in(answer.valueType, answer.value)
         return value if isinstance(value, Missing) else row.convert(value)
 
-    def _drain(self, gpu: _Gpu) -> None:
-        """Move what is new in the driver's sample buffer into the GPU's peak."""
-        now_us = int(self._wall() * 1e6)
-        gpu.peak.rewind(now_us)
-        answer = self._ask(gpu, "nvmlDeviceGetSamples", TOTAL_POWER_SAMPLES, gpu.peak.cursor_us)
-        if isinstance(answer, Missing):
-            gpu.peak.reason = answer  # ABSENT: nothing new
-            return
-        value_type, entries = answer
-        gpu.peak.add([(entry.timeStamp, number_in(value_type, entry.sampleValue)) for entry in entries], now_us)
+    def _follow(self, gpu: _Gpu, *, buffer: bool) -> None:
+        """Let the GPU's power over time out of this process as far as the driver gives it."""
+        mono, now_us = self._monotonic(), int(self._wall() * 1e6)
+        for stretch in gpu.power.follow(partial(self._ask, gpu), self._polled(gpu), mono, now_us, buffer=buffer):
+            self._trace(stretch)
+
+    def _polled(self, gpu: _Gpu) -> Iterator[tuple[TraceSource, Value]]:
+        yield from ((TraceSource.POLL_INSTANT, watts) for _, watts in self._fields(gpu, (POWER_INSTANT,)))
+        yield TraceSource.POLL_AVERAGE, self._answer(gpu, POWER_AVERAGE)
 
     def _tell_peaks(self, emit: Emit) -> set[Subject]:
         """Emit what the drains between the ticks brought, before any call of this tick that might never return.
 
         So a peak is at most one drain behind, and the last seconds before a driver locks up are told.
         """
-        told = [gpu for gpu in self._gpus.values() if gpu.peak.samples]
-        for gpu in told:
-            _emit_peak(gpu, emit, gpu.peak.take())
-        return {gpu.subject for gpu in told}
-
-    def _tell_peak(self, gpu: _Gpu, ask: Ask, emit: Emit, trouble: _UnreadableError | None) -> None:
-        """Emit what this tick's own drain brought; keep it for the next tick when it would arrive too late to count."""
-        if self._monotonic() >= ask.deadline:
-            _emit_peak(gpu, emit, (Missing.TIMED_OUT, Missing.TIMED_OUT))
-        elif trouble and not gpu.peak.samples:
-            _emit_peak(gpu, emit, (trouble.reason, trouble.reason))
-        else:
-            _emit_peak(gpu, emit, gpu.peak.take())
+        return {gpu.subject for gpu in self._gpus.values() if gpu.power.tell_drained(emit)}
 
     # --- one call
 
@@ -368,11 +368,6 @@ class NvmlProbe:
                 raise self._failed(error) from error
             return reason_for(error.value)
         return version
-
-
-def _emit_peak(gpu: _Gpu, emit: Emit, values: tuple[Value, Value]) -> None:
-    for quantity, value in zip(PEAK, values, strict=True):
-        emit.reading(gpu.subject, quantity, value)
 
 
 def _is_skipped(gpu: _Gpu, ask: Ask) -> bool:

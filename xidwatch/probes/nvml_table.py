@@ -7,15 +7,12 @@ them against pynvml. Sources: NVML API reference (docs.nvidia.com/deploy/nvml-ap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from xidwatch.core.model import Missing, Value
-
-ENERGY_WINDOW_SECONDS = 0.5  # the counter moves every 100 ms: over a shorter time its difference says little
-STAMP_SLACK_US = 1_000_000  # a sample may be stamped a little later than our own clock reads
 
 ANSWERED = 0  # nvml_status of a GPU that answered
 PSTATE_UNKNOWN = 32
@@ -140,8 +137,10 @@ class Field:
 
 
 _CORE, _SM, _MEMORY = 0, 1, 2  # NVML_TEMPERATURE_GPU, NVML_CLOCK_SM, NVML_CLOCK_MEM
+POWER_AVERAGE = Call("power_average_watts", "nvmlDeviceGetPowerUsage", convert=_watts)
+POWER_INSTANT = Field("power_instant_watts", 186, _watts)
 CALLS = (
-    Call("power_average_watts", "nvmlDeviceGetPowerUsage", convert=_watts),
+    POWER_AVERAGE,
     Call("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", convert=_watts),
     Call("temperature_celsius", "nvmlDeviceGetTemperatureV", (_CORE,), older="nvmlDeviceGetTemperature"),
     Call("clock_sm_mhz", "nvmlDeviceGetClockInfo", (_SM,)),
@@ -156,7 +155,7 @@ CALLS = (
     Call("compute_pids", "nvmlDeviceGetComputeRunningProcesses_v3", convert=_pids, older="nvmlDeviceGetComputeRunningProcesses_v2"),
 )
 FIELDS = (
-    Field("power_instant_watts", 186, _watts),
+    POWER_INSTANT,
     Field("temperature_memory_celsius", 82),
     Field("recovery_action", 230),
 )
@@ -182,52 +181,3 @@ def number_in(value_type: int, union: Any) -> int | float | Missing:
         return Missing.MALFORMED
     value: int | float = getattr(union, _MEMBERS[value_type])
     return value if math.isfinite(value) and value not in NOT_AVAILABLE else Missing.MALFORMED
-
-
-# --- power over time
-
-
-@dataclass(frozen=True, slots=True)
-class EnergyMark:
-    """The energy counter at one instant: CLOCK_MONOTONIC seconds, millijoules since the driver loaded."""
-
-    mono: float
-    millijoules: int
-
-
-def mean_watts(before: EnergyMark | None, after: EnergyMark) -> Value:
-    """Mean draw between two marks; NOT_ASKED without a first one, over too short a time, or when the counter started anew."""
-    if before is None or after.millijoules < before.millijoules or after.mono - before.mono < ENERGY_WINDOW_SECONDS:
-        return Missing.NOT_ASKED
-    return (after.millijoules - before.millijoules) / 1000 / (after.mono - before.mono)
-
-
-@dataclass(slots=True)
-class Peak:
-    """The highest entry of the driver's sample buffer since the last `take`, and how many entries that rests on."""
-
-    cursor_us: int = 0  # stamp of the newest entry counted, on the wall clock, as the driver stamps them
-    watts: float = 0.0
-    samples: int = 0
-    reason: Missing = Missing.NOT_ASKED  # why there was nothing the last time we looked
-
-    def rewind(self, now_us: int) -> None:
-        """Pull back a cursor that lies in the future: the clock was set back, and nothing would be newer for that long."""
-        if self.cursor_us > now_us + STAMP_SLACK_US:
-            self.cursor_us = now_us
-
-    def add(self, entries: Iterable[tuple[int, float | Missing]], now_us: int) -> None:
-        """Count (stamp in us, mW) entries that are new; those from a future that was set back have been counted before."""
-        fresh = [entry for entry in entries if self.cursor_us < entry[0] <= now_us + STAMP_SLACK_US]
-        readable = [milliwatts / 1000 for _, milliwatts in fresh if not isinstance(milliwatts, Missing)]
-        self.cursor_us = max((stamp for stamp, _ in fresh), default=self.cursor_us)
-        self.watts = max((self.watts, *readable))
-        self.samples += len(readable)
-        self.reason = Missing.MALFORMED if fresh else Missing.ABSENT
-
-    def take(self) -> tuple[Value, Value]:
-        """Highest draw in watts and the count, or why there are none; then start anew."""
-        peak: Value = self.watts if self.samples else self.reason
-        count: Value = self.samples if self.samples or self.reason is Missing.ABSENT else self.reason
-        self.watts, self.samples, self.reason = 0.0, 0, Missing.NOT_ASKED
-        return peak, count

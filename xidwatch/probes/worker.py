@@ -5,7 +5,7 @@
     {"ask":1,"done":true,"took_ms":0}
 
 Every fact leaves the process before hardware is touched for the next one, so that what was learnt survives a call that
-never returns. End of input and SIGTERM both mean: finish what you are at, let go of the driver, exit.
+never returns; power over time leaves it unasked. End of input and SIGTERM both mean: finish what you are at, let go of the driver, exit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from types import FrameType
 from typing import Any
 
 from xidwatch.core.model import Subject, Value
-from xidwatch.probes.base import Ask, Probe, ProbeFailed
-from xidwatch.wire import Failure, ProbeProtocolError, Reply, Request, decode_request, encode, encode_reading
+from xidwatch.core.power import Stretch
+from xidwatch.probes.base import Ask, Probe, ProbeFailed, Tracing
+from xidwatch.wire import Failure, ProbeProtocolError, Reply, Request, decode_request, encode, encode_reading, encode_trace
 
 FLUSH_AT = 16 * 1024  # bytes
 RECEIVE = 64 * 1024
@@ -61,6 +62,10 @@ class Lines:
         while data:
             data = data[os.write(self._send, data) :]
 
+    def trace(self, stretch: Stretch) -> None:
+        """Unasked, and at once."""
+        self.write(encode_trace(stretch))
+
 
 class _Emit:
     """Collects the lines of one answer and sends them in time."""
@@ -92,6 +97,8 @@ class Serving:
         self._lines = lines
         self._busy = False
         self._leaving = False
+        if isinstance(probe, Tracing):
+            probe.trace_into(lines)
 
     def run(self) -> None:
         """Until end of input, SIGTERM, or a failure that only a fresh process can mend."""

@@ -28,10 +28,11 @@ from typing import Any, Self
 from tests.daemon.harness import has_ended, poll_until
 from tests.rig.container.disk import Disk
 
-TOOLS = ("systemd-nspawn", "unshare", "nsenter", "mount")
+TOOLS = ("systemd-nspawn", "setpriv", "unshare", "nsenter", "mount")
 BOOT_SECONDS = 60.0
 COMMAND_SECONDS = 60.0
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/usr/sbin", "LANG": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
+WITH_ITS_TEST = ("setpriv", "--pdeathsig=TERM")  # nspawn takes it for an order to shut down
 OWN_MOUNTS = ("unshare", "--mount", "--propagation=private")
 
 # nspawn wants /run to be a tmpfs; nobody else sees this one.
@@ -124,7 +125,7 @@ class Container:
         }
         with self._console.open("wb") as console:
             process = subprocess.Popen(
-                [*OWN_MOUNTS, "sh", "-c", START, "sh", *nspawn],
+                [*WITH_ITS_TEST, *OWN_MOUNTS, "sh", "-c", START, "sh", *nspawn],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=console,

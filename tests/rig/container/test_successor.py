@@ -55,6 +55,7 @@ def assert_carries_on(host: Host, incident: str, stuck: int) -> None:
     edges = Counter((change["type"], change["subject"]) for change in changes if change["after"] == "TRUE")
     assert edges["GpuLost", LOST_GPU] == 1
     assert set(edges.values()) == {1}
+    assert not [change for change in changes if change["after"] == "FALSE" and change["type"].startswith("ConfigSpace")]
     assert [entry.body["kind"] for entry in entries if entry.kind == "action"].count("TAKE_DUMP") == 1
 
 

@@ -106,7 +106,10 @@ class Host:
         self.configure()
         self._write_unit(f"{UNIT}.d/rig.conf", RIG_DROP_IN)
         self._write_unit("rig-boot-id.service", RIG_BOOT_ID)
-        self.boot()
+        with ExitStack() as if_it_fails:
+            if_it_fails.push(self._at_the_end)
+            self.boot()
+            if_it_fails.pop_all()
 
     def __enter__(self) -> Self:
         return self

@@ -202,9 +202,9 @@ class Container:
         self._at_the_end.close()
 
     def _pull_the_plug(self) -> None:
-        """With process 1 the kernel ends all others; nspawn follows by itself."""
+        """With process 1 the kernel ends all others, and nspawn follows. Killed itself, nspawn would leave them behind."""
         with suppress(ProcessLookupError):
-            os.kill(self.leader or self._process.pid, signal.SIGKILL)
+            os.kill(*((self.leader, signal.SIGKILL) if self.leader else (self._process.pid, signal.SIGTERM)))
         assert has_ended(self._process.pid, COMMAND_SECONDS), "a process of the container cannot be ended"
 
 

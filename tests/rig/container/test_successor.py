@@ -15,6 +15,7 @@ WATCHDOG_SECONDS = 5.0
 RESTART_SECONDS = 5.0
 PHASE_SECONDS = 2.0  # TimeoutStopSec: so long lasts each phase of a stop in which a process of the group cannot be ended
 PHASES = 4
+STUCK_SECONDS = 'xidwatch_probe_stuck_seconds{probe="nvml"}'
 SLACK_SECONDS = 5.0  # of a busy machine
 
 pytestmark = [pytest.mark.rig, pytest.mark.root, pytest.mark.slow]
@@ -47,6 +48,8 @@ def assert_carries_on(host: Host, incident: str, stuck: int) -> None:
     assert (shown.incident, shown.verdict, host.condition("GpuLost", LOST_GPU)) == (incident, "failed", "TRUE")
     assert child
     assert (child.pid, host.is_stuck(stuck), host.library.total()) == (stuck, True, calls)
+    host.until("it is called stuck", lambda: host.metrics()[STUCK_SECONDS] > 0)
+    assert host.metrics()["xidwatch_incident_open"] == 1
     entries = host.records()
     assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
     kinds = Counter(entry.kind for entry in entries)

@@ -138,6 +138,11 @@ class Host:
         """What a command in the container prints; it has to end with this status. It is root, and free of the unit's limits."""
         return self.container.run(*words, status=status, seconds=seconds)
 
+    def add_unit(self, name: str, text: str) -> None:
+        """Another unit of this boot: an engine, say."""
+        self.container.path(f"/run/systemd/system/{name}").write_text(text)
+        self.run("systemctl", "daemon-reload")
+
     @property
     def boot_id(self) -> str:
         return self.container.path(str(BOOT_ID)).read_text().strip()
@@ -306,8 +311,7 @@ class Host:
         at = allowed.index("[Service]") + 1
         own = ["Type=oneshot", "ExecStart=/bin/sh -eu /rig/sibling.sh", "StandardOutput=truncate:/rig/sibling.txt", "StandardError=inherit"]
         (self._binds["/rig"] / "sibling.sh").write_text(script)
-        self.container.path(f"/run/systemd/system/{SIBLING}").write_text("\n".join([*allowed[:at], *own, *allowed[at:], ""]))
-        self.run("systemctl", "daemon-reload")
+        self.add_unit(SIBLING, "\n".join([*allowed[:at], *own, *allowed[at:], ""]))
         done = self.container.attempt("systemctl", "start", SIBLING)
         said = (self._binds["/rig"] / "sibling.txt").read_text()
         assert done.returncode == 0, said + done.stderr

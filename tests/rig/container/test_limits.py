@@ -177,8 +177,7 @@ print(json.dumps(heard.recv(8192).split(b"\\0")[0].decode() if select.select([he
 
 def test_an_engine_is_started_and_stopped_by_name(host: Host) -> None:
     """What the supervisor will need: `systemctl start`, `stop` and `show` reach systemd from within the limits."""
-    host.container.path("/run/systemd/system/engine.service").write_text("[Service]\nExecStart=/bin/sleep infinity\n")
-    host.run("systemctl", "daemon-reload")
+    host.add_unit("engine.service", "[Service]\nExecStart=/bin/sleep infinity\n")
     host.sibling("systemctl start --no-block engine.service")
     host.until_unit("engine.service", ActiveState="active", SubState="running")
     run = host.container.show("engine.service", "InvocationID", "MainPID")

@@ -27,7 +27,7 @@ from tests.daemon.harness import PATIENCE_SECONDS, KernelPipe, LoopDisk, poll_un
 from tests.fakes.nvml_library import NvmlLibrary
 from tests.fakes.sysfs import two_switch_host
 from tests.rig.container.disk import Disk
-from tests.rig.container.machine import COMMAND_SECONDS, Container
+from tests.rig.container.machine import COMMAND_SECONDS, KERNEL_LOG, Container
 from xidwatch.clock import BOOT_ID
 from xidwatch.records import Damage, RecordError, journal, state
 from xidwatch.records.journal import Entry
@@ -198,7 +198,7 @@ class Host:
         """/etc/xidwatch/config.toml; `more` stands before the tables."""
         path = self.disk.root / "etc/xidwatch/config.toml"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(more + CONFIG.format(interval=interval, kernel_log="/dev/kmsg" if self._kernel_log else "/rig/kmsg"))
+        path.write_text(more + CONFIG.format(interval=interval, kernel_log=KERNEL_LOG if self._kernel_log else "/rig/kmsg"))
 
     def drop_in(self, **settings: str) -> None:
         """What a test needs otherwise than the unit has it, in its [Service]."""

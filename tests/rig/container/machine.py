@@ -29,6 +29,7 @@ from tests.daemon.harness import has_ended, poll_until
 from tests.rig.container.disk import Disk
 
 TOOLS = ("systemd-nspawn", "setpriv", "unshare", "nsenter", "mount")
+KERNEL_LOG = "/dev/kmsg-of-the-machine"  # by its own name journald and systemd would write to it
 BOOT_SECONDS = 60.0
 COMMAND_SECONDS = 60.0
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/usr/sbin", "LANG": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
@@ -85,7 +86,7 @@ class Container:
         self._groups = [group / self.name for group in control_groups()]
         self._at_the_end = ExitStack()
         options = [f"--bind={outside}:{inside}" for inside, outside in {"/usr/local": disk.local, **binds}.items()]
-        options += ["--bind-ro=/dev/kmsg", "--capability=CAP_SYSLOG"] if kernel_log else []
+        options += [f"--bind-ro=/dev/kmsg:{KERNEL_LOG}", "--capability=CAP_SYSLOG"] if kernel_log else []
         try:
             with self._hear() as told:
                 self._process = self._start(disk, options)

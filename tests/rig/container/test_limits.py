@@ -17,6 +17,7 @@ import pytest
 
 from tests.daemon.harness import LoopDisk
 from tests.rig.container.host import STATE_DIR, UNIT, Host
+from tests.rig.container.machine import KERNEL_LOG
 
 EXPOSURE = 3.6  # of 10, less is better; as README has it
 CAPABILITIES = {2: "DAC_READ_SEARCH", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 34: "SYSLOG"}  # linux/capability.h
@@ -151,9 +152,9 @@ def test_a_device_that_comes_later_can_be_opened(host: Host) -> None:
 
 
 def test_the_machines_kernel_log_can_be_read(new_host: Callable[..., Host]) -> None:
-    """The real /dev/kmsg, whatever kernel.dmesg_restrict says here: by the sibling, and by the daemon, which has no complaint."""
+    """The real device, whatever kernel.dmesg_restrict says here: by the sibling, and by the daemon, which has no complaint."""
     host = new_host(kernel_log=True)
-    read = "import json, os; print(json.dumps(os.read(os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK), 8192).decode()))"
+    read = f"import json, os; print(json.dumps(os.read(os.open({KERNEL_LOG!r}, os.O_RDONLY | os.O_NONBLOCK), 8192).decode()))"
     assert re.match(r"\d+,\d+,\d+,", host.sibling_json(read))
     host.start()
     assert not [line for line in host.lines() if "kmsg" in line]

@@ -8,7 +8,7 @@ export PREFIX BINDIR UNITDIR DESTDIR
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench nvml-fake wheel check-package lock install uninstall clean
+.PHONY: help run test rig-container lint format bench nvml-fake wheel check-package lock install uninstall clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | expand -t 16
@@ -19,6 +19,10 @@ run:  ## run it from the checkout, state under ./state (ARGS="--once" for one ti
 
 test: lint  ## everything that must be green: style, types, tests (ARGS="-k pci" for some)
 	$(PY) -m pytest $(ARGS)
+
+rig-container:  ## the installed service under a real systemd, in a container (root; in `make test` too)
+	@scripts/venv.sh dev
+	$(PY) -m pytest -rs tests/rig/container $(ARGS)
 
 lint:  ## style and types only
 	@scripts/venv.sh dev

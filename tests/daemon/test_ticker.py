@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from tests.fakes.nursery import Stage
-from xidwatch.core.model import Moment, Subject
+from xidwatch.core.model import Missing, Moment, Subject
 from xidwatch.core.ticks import Answer
 from xidwatch.daemon.ticker import Ticker
 from xidwatch.daemon.workers import Ask, Workers
@@ -98,6 +98,22 @@ def test_a_tick_is_over_at_the_last_deadline_at_the_latest(ticks: Ticks) -> None
     assert ticks.told == [(1, 0.0, {"host": "timeout", "pci": "timeout"})]
     assert ticks.answers["pci"].readings == {SUBJECT: {"load_1m": 0.5}}
     assert ticks.answers["pci"].why == "no answer before the deadline"
+
+
+def test_a_look_renews_what_was_said_before_it(ticks: Ticks) -> None:
+    """A device dies while the tick waits for another probe: the tick tells what it is like now, and nothing that nobody asked for."""
+    ticks.ticker.begin()
+    port, other = Subject("port", "0000:0f:00.0"), Subject("port", "0000:00:01.1")
+    ticks.workers.asks[0].readings = {port: {"config_dword0": 0xC0101000, "driver": "pcieport"}, other: {"config_dword0": 0x14531022}}
+    ticks.workers.asks[0].end("done")
+    gpu = Subject("gpu", "0000:11:00.0")
+    ticks.ticker.renew({port: {"config_dword0": 0xFFFFFFFF, "link_width": 63}, gpu: {"config_dword0": Missing.BEHIND_DEAD_PARENT}})
+    ticks.workers.asks[1].end("done")
+    ticks.ticker.renew({other: {"config_dword0": 0xFFFFFFFF}})  # too late for this tick
+    assert ticks.answers["pci"].readings == {
+        port: {"config_dword0": 0xFFFFFFFF, "driver": "pcieport"},
+        other: {"config_dword0": 0x14531022},
+    }
 
 
 def test_slow_answers_do_not_shift_the_next_tick(ticks: Ticks) -> None:

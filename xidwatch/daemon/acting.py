@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from xidwatch.core.messages import Input, Looked
+from xidwatch.core.messages import Looked
 from xidwatch.core.model import Action, ActionKind, Readings
 from xidwatch.daemon.dumping import DumpResult, Dumps
 from xidwatch.daemon.evidence import Evidence, Numbers
@@ -35,7 +35,7 @@ class Hands:
         dumps: Dumps,
         dump_jobs: Callable[[Action], list[Mapping[str, object]]],
         on_outcome: Callable[[Action, str, int, str], None],
-        on_input: Callable[[Input], None],
+        on_input: Callable[[Looked], None],
         on_parting: Callable[[Readings], None],
     ) -> None:
         self._loop = loop

@@ -14,7 +14,7 @@ from xidwatch import __version__
 from xidwatch.clock import Clock, iso
 from xidwatch.config import Config, Rules, as_mapping
 from xidwatch.core import remarks, ticks, watch
-from xidwatch.core.messages import DumpFailed, Gap, Input, Inventoried, Learnt, Row, SampleTaken
+from xidwatch.core.messages import DumpFailed, Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
@@ -121,7 +121,7 @@ class Daemon:
         self.workers = Workers(loop, self.nursery, chosen, adopted=adopted, on_change=changed, on_trace=traced)
         self._family = Family(loop, self.rundir, self.workers, self.evidence)
         self.dumps = Dumps(loop, self.nursery)
-        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self._outcome, self.take, self._parted)
+        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self._outcome, self._looked, self._parted)
         self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
         self.inventory.on_change = self._inventoried
         interval = self.config.interval_seconds
@@ -257,6 +257,10 @@ class Daemon:
             return {}
         why = RELEASED if self._begun else UNKNOWN_PAST
         return {name: why for name, spec in self.workers.specs.items() if spec.holds_driver}
+
+    def _looked(self, given: Looked) -> None:
+        self.ticker.renew(given.readings)
+        self.take(given)
 
     def _parted(self, readings: Readings) -> None:
         self._parting = readings

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from xidwatch.core.model import Moment
+from xidwatch.core.model import Moment, Readings
 from xidwatch.core.ticks import Answer
 from xidwatch.daemon.loop import Loop, Timer
 from xidwatch.daemon.workers import Ask, Workers
@@ -71,6 +71,11 @@ class Ticker:
             self._timer.cancel()
             self._timer = None
 
+    def renew(self, readings: Readings) -> None:
+        """A look has brought these: what a probe said before, in a tick that still waits for another, is no longer the latest."""
+        if self._open:
+            self._open.answers = {name: _renewed(answer, readings) for name, answer in self._open.answers.items()}
+
     def _plan_next(self) -> None:
         now = self._loop.clock.now().mono
         late = int(max(0.0, now - self._planned) // self._interval)
@@ -101,6 +106,15 @@ class Ticker:
         if not opened.waiting:
             self._open = None
             self._on_tick(opened.tick, opened.at, opened.answers)
+
+
+def _renewed(answer: Answer, readings: Readings) -> Answer:
+    """The same quantities of the same subjects, as they are now."""
+    latest = {
+        subject: {name: readings.get(subject, {}).get(name, value) for name, value in values.items()}
+        for subject, values in answer.readings.items()
+    }
+    return replace(answer, readings=latest)
 
 
 def as_answer(ask: Ask) -> Answer:

@@ -7,7 +7,7 @@ them against pynvml. Sources: NVML API reference (docs.nvidia.com/deploy/nvml-ap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any

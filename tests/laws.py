@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "xidwatch.probes": ("xidwatch.core", "xidwatch.wire", "xidwatch.probes"),
     "xidwatch.records": ("xidwatch.core", "xidwatch.clock", "xidwatch.records"),
     "xidwatch.report": ("xidwatch.core", "xidwatch.clock", "xidwatch.records", "xidwatch.report"),
+    "xidwatch.logs": ("xidwatch.core", "xidwatch.logs"),
     "xidwatch.daemon": ("xidwatch.core", "xidwatch.clock", "xidwatch.wire", "xidwatch.config", "xidwatch.records", "xidwatch.daemon"),
     "xidwatch.replay": (
         "xidwatch.core",
@@ -43,7 +44,7 @@ ANYBODY_MAY_IMPORT = ("xidwatch.__version__",)
 
 # All that the pure part may take from the standard library, builtins that reach outside, and what would read a clock.
 CORE_STDLIB = frozenset({
-    "__future__", "abc", "ast", "bisect", "collections", "dataclasses", "datetime", "enum", "functools", "heapq", "itertools",
+    "__future__", "abc", "ast", "bisect", "collections", "dataclasses", "datetime", "enum", "functools", "heapq", "itertools", "json",
     "math", "operator", "re", "statistics", "string", "types", "typing",
 })  # fmt: skip
 CORE_FORBIDDEN_CALLS = frozenset({"open", "print", "input", "eval", "exec", "compile", "__import__"})

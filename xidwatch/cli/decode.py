@@ -81,7 +81,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """See EPILOG. Raises BrokenPipeError and KeyboardInterrupt; what was known by then has been printed."""
     from xidwatch.config import ConfigError, load_rules, rules_dir
-    from xidwatch.core.logscan import needles
+    from xidwatch.core.logneedles import NEEDLES
     from xidwatch.logs.find import finder
 
     files = arguments.files or ["-"]
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         _say(str(error))
         return EX_CONFIG
-    find, beside = finder(needles(xids), fast=not arguments.no_fast)
+    find, beside = finder(NEEDLES, fast=not arguments.no_fast)
     output = _Json(len(files) > 1) if arguments.json else _Table(len(files) > 1)
     decoding = _Decoding(output, _Filter(arguments.min_severity, arguments.classes, xids), xids, find, beside)
     return max([decoding.file(path, follow=arguments.follow) for path in files], default=0)

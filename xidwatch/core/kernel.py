@@ -57,11 +57,6 @@ class Parser:
         self._needles = tuple(needle for family in self._families for needle in family.needles)
 
     @property
-    def needles(self) -> tuple[str, ...]:
-        """A record that means anything holds one of these, case and all."""
-        return self._needles
-
-    @property
     def uuids(self) -> Mapping[PciAddress, str]:
         """GPU UUIDs as the driver printed them in this log: once per GPU, before its first Xid."""
         return MappingProxyType(self._nvidia.uuids)

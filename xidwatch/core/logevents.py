@@ -77,6 +77,7 @@ class Decoder:
         self._boot: str | None = None
         self._usec = 0
         self._places: dict[int, tuple[str | None, int | None]] = {}
+        self._older: dict[int, tuple[str | None, int | None]] = {}
         self._pending: dict[tuple[object, ...], Found] = {}
         self._last: Record | None = None
         self._last_found: Found | None = None
@@ -132,18 +133,18 @@ class Decoder:
         """Another kernel is speaking; it goes on with nothing that was said before."""
         done = self.finish()
         self._parser, self._boot, self._steady = Parser(self._xids), boot, 0
-        self._places.clear()
+        self._places, self._older = {}, {}
         return done
 
     def _remember(self, record: Record) -> None:
+        if len(self._places) >= _PLACES:
+            self._older, self._places = self._places, {}
         self._places[record.number] = record.time, record.usec
-        if len(self._places) > _PLACES:
-            del self._places[next(iter(self._places))]
 
     def _found(self, events: tuple[KernelEvent, ...]) -> list[Found]:
         done: list[Found] = []
         for event in events:
-            time, usec = self._places.get(event.seq, (None, None))
+            time, usec = self._places.get(event.seq) or self._older.get(event.seq, (None, None))
             key = (event.text, event.kind, event.severity, event.pci, event.injected)
             before = self._pending.get(key)
             if before is not None and _soon(before.usec, usec):

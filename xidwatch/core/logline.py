@@ -59,6 +59,9 @@ class _Head:
 
 def read(line: str) -> Line:
     """Take every head off. The line has no line break, and no colours."""
+    if (match := _USUAL.match(line)) and line.startswith(_TEXT, match.end()):
+        time, uptime = match["time"], match["uptime"] or match["alone"]
+        return Line(line[match.end() :].strip(), time or uptime, True if time else None, usec(uptime or time), headed=True)
     peeled = _Peeled(line)
     for _ in range(MOST_HEADS):
         if not _peel(peeled):
@@ -235,6 +238,12 @@ _QUOTED = _head(r"(?:> ?|`{1,3}|\*\*(?=\S))+", _quote)
 # kern.log:1234:...  1234:[...                grep
 _GREP = _head(
     r"(?:[\w./-]{1,200}\.(?:log|txt|\d{1,3})(?:\.\d{1,3}|\.gz)?[:-])?(?:\d{1,9}[:-])?(?<=[:-])(?=\[|<\d|\d{4}-\d\d|[^\W\d]{3})", _quote
+)
+
+# Nine lines of ten: the same heads at once, before what can be nothing but the text.
+_USUAL = re.compile(
+    r"(?:(?P<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{6})?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d))"
+    r" [^\s:\[\]]{1,255} kernel: (?:\[ *(?P<uptime>\d{1,12}\.\d{6})\] )?|\[ *(?P<alone>\d{1,12}\.\d{6})\] )"
 )
 
 # By the sign a line begins with; of several that fit, the first.

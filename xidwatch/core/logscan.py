@@ -13,27 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from xidwatch.core import logfields, logtext
-from xidwatch.core.kernel import Parser
 from xidwatch.core.logevents import Decoder, Found
 from xidwatch.core.logtext import Assembler
 from xidwatch.core.xids import XidRule
 
 CONTEXT_BYTES = 16 * 1024  # of what has been passed over: the beginning of a record may stand above its needle
 LONGEST_LINE = 1024 * 1024  # bytes; a longer one is cut
-
-# What says more about the lines around it, or may hide a needle: another boot, colours, text as a list of numbers.
-_CLUES = (b"-- Boot ", b"-- Reboot --", b"\x1b[", b"#033[", b'"MESSAGE":[', b'"MESSAGE" : [')
-
-
-def needles(xids: Mapping[int, XidRule]) -> tuple[bytes, ...]:
-    """Every line worth reading holds one of these."""
-    return (*dict.fromkeys(_shortest(needle) for needle in Parser(xids).needles), *_CLUES)
-
-
-def _shortest(needle: str) -> bytes:
-    """Without a colon at its end: in a paste, `NVRM: ` may have become `**NVRM**: `."""
-    bare = needle.rstrip(": ")
-    return (bare if len(bare) >= 4 else needle).encode()
 
 
 @dataclass(frozen=True, slots=True)

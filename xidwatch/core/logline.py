@@ -196,11 +196,11 @@ def _head(pattern: str, take: _Take) -> _Head:
 # [12345.678901] ...                          dmesg, also before a host: journalctl -o short-monotonic
 # [Tue Sep 16 08:01:02 2025] ...              dmesg -T, in any language
 # [  +0.000894] ...  [Feb22 04:01] ...        dmesg -d and --time-format=reltime
-# [12345.678901 <    0.000023>] ...           dmesg --show-delta, journalctl -o short-delta
+# [12345.678901 <    0.000023>] ...           dmesg --show-delta, journalctl -o short-delta; without a time --time-format=delta
 # [12345.678901][  T123] ...                  with the caller's number
 # [02:14:33] ...  [...] ...                   by hand
 _BRACKET = _head(
-    rf"\[(?P<time>\s*\+?\d{{1,12}}\.\d{{3,9}}|\.{{3}}|{_ISO}|(?:[^\s\[\]:]{{1,16}} +){{0,4}}{_CLOCK}(?: \d{{4}}| [A-Z]{{2,5}})?)"
+    rf"\[(?P<time>(?=<)|\s*\+?\d{{1,12}}\.\d{{3,9}}|\.{{3}}|{_ISO}|(?:[^\s\[\]:]{{1,16}} +){{0,4}}{_CLOCK}(?: \d{{4}}| [A-Z]{{2,5}})?)"
     r"\s*(?:<[^>]{0,24}>\s*)?\]:?(?:\s*\[\s*[TC]\d{1,10}\])? ?",
     _bracket,
 )
@@ -249,7 +249,7 @@ _USUAL = re.compile(
 # By the sign a line begins with; of several that fit, the first.
 _BY_SIGN = {"[": (_BRACKET,), "<": (_RFC5424, _PRIORITY), ">": (_QUOTED,), "`": (_QUOTED,), "*": (_QUOTED,)}
 _OF_DIGITS = (_KMSG, _CRI, _ISO_STAMP, _CLOCK_ONLY, _SYSLOG, _UNIX, _REMOTE, _NAMED, _GREP)
-_OF_WORDS = (_FACILITY, _KLOG, _SYSLOG, _ISO_STAMP, _REMOTE, _NAMED, _GREP)
+_OF_WORDS = (_FACILITY, _KLOG, _ISO_STAMP, _SYSLOG, _REMOTE, _NAMED, _GREP)
 
 # Two words of the kernel's own that look like a host and its speaker when somebody has cut both off.
 _OWN_WORDS = frozenset({"nvme", "EDAC", "NMI", "usb", "pci", "ata", "INFO", "BUG"})

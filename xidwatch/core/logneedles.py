@@ -4,8 +4,8 @@ r"""What a line has to hold for anybody to look at it: the words by which the fa
     PCIe Bus Error      nvidia 0000:07:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)
 
 Law: a table. Every line that decides an event holds one of these, case and all; lines that only say more about it need not. The
-longer and the rarer the better, best with a capital: each is looked for in every byte of a log. A family that learns a new line adds its words here, and
-a test holds every line of the test data to it.
+longer and the rarer the better, best with a capital: each is looked for in every byte of a log. A family that learns a new line
+adds its words here, and a test holds every line of the test data to it.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Source:
         stream = _joined(head, raw)
         kind = unpack.kind_of(head)
         try:
-            yield from self._checked(_as_utf8(unpack.unpacked(kind, stream) if kind else stream))
+            yield from self._checked(as_utf8(unpack.unpacked(kind, stream) if kind else stream))
         except UnpackError as error:
             self.troubles.append(str(error) if str(error) == unpack.ZSTD_MISSING else f"{error}: what comes after is not read")
 
@@ -121,7 +121,8 @@ def _joined(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _as_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def as_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same text; UTF-16 becomes UTF-8."""
     first = next((chunk for chunk in chunks if chunk), b"")
     encoding = _wide(first)
     if encoding is None:

@@ -59,8 +59,14 @@ IMPORT_SITES = {
     "msgspec": ("xidwatch.config", "xidwatch.wire", "xidwatch.records", "xidwatch.daemon.frames"),
     "rich": ("xidwatch.cli", "xidwatch.report"),
     "systemd": ("xidwatch.daemon",),
+    "hyperscan": ("xidwatch.logs.find",),
+    "zstandard": ("xidwatch.logs.unpack",),
 }
 AT_MOST_SITES = {"pynvml": 1, "psutil": 1, "pyudev": 1, "prometheus_client": 1, "systemd": 2}
+
+# What is heavy, and meant for files that a person has: the service reads the kernel's own records, and is to stay small.
+FOR_FILES_ONLY = "xidwatch.core.log"
+READS_NO_FILES = ("xidwatch.daemon", "xidwatch.probes", "xidwatch.records")
 
 # `subprocess.run(timeout=)` and its kin wait without bound for a child that a driver holds: processes are started, watched
 # and abandoned, never waited for.
@@ -203,6 +209,17 @@ def sources_stand_alone(modules: list[Module]) -> list[str]:
     ]
 
 
+def the_service_reads_no_log_files(modules: list[Module]) -> list[str]:
+    """What takes logs of any make apart is for commands."""
+    return [
+        module.breach(node, f"{name} is for files: the service reads records")
+        for module in modules
+        if module.within(READS_NO_FILES)
+        for node, name in _imports(module)
+        if name.startswith(FOR_FILES_ONLY)
+    ]
+
+
 # --- what may be called
 
 
@@ -332,6 +349,7 @@ PACKAGE_LAWS: tuple[Law, ...] = (
     core_is_pure,
     third_party_sites,
     sources_stand_alone,
+    the_service_reads_no_log_files,
     nobody_waits_for_a_child,
     killing_has_a_site,
     modules_stay_small,

@@ -125,6 +125,7 @@ def _times(fields: Mapping[str, object]) -> tuple[str | None, int | None]:
 _FIELD = re.compile(r"\s{0,8}(?P<name>[A-Z_][A-Z0-9_]{0,63})=(?P<value>.*)", re.DOTALL)
 _OPENS = re.compile(r"\s*(?:\[|\},?|\"dmesg\"\s*:\s*\[)?\s*\{\s*$")
 _CLOSES = re.compile(r"\s*\}")
+_INSIDE = re.compile(r'\s*(?:"[^"]{1,64}"\s*:|[\]\d,]|"[^"]*",?\s*$)(?!.*\{\s*$)')
 _LENGTH_BYTES = 8  # little endian, before a message that holds a line break or a byte below 20
 
 
@@ -172,8 +173,8 @@ class Collector:
         if _CLOSES.match(line):
             self.complete = True
             return not _OPENS.match(line)  # `},{` ends one and begins the next
-        if _OPENS.match(line):
-            return False
+        if not _INSIDE.match(line):
+            return False  # a bracket of somebody else's
         self._lines.append(line)
         return True
 

@@ -64,27 +64,24 @@ class Source:
             self.troubles.append(str(error) if str(error) == unpack.ZSTD_MISSING else f"{error}: what comes after is not read")
 
     def _raw(self) -> Iterator[bytes]:
-        size = RECORD_BYTES if self._is_record_device else READ_BYTES
-        while True:
-            try:
-                if not self.is_file and not ready(self._fd):
-                    if self._is_record_device:
-                        return  # read through; who wants to wait for more follows it
-                    yield b""
-                    continue
-                chunk = os.read(self._fd, size)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                if error.errno == errno.EPIPE:
-                    self.troubles.append("records were overwritten before they could be read")
-                    continue
-                self.troubles.append(f"reading failed: {(error.strerror or str(error)).lower()}")
-                return
-            if not chunk:
-                return
+        while (chunk := self._read()) is not None:
             self.done_bytes += len(chunk)
             yield chunk
+
+    def _read(self) -> bytes | None:
+        """Empty when nothing has come for a while, None at the end: of a file, of a pipe without a writer, of what the ring holds."""
+        if not self.is_file and not ready(self._fd):
+            return None if self._is_record_device else b""  # who wants to wait for more records follows them
+        try:
+            return os.read(self._fd, RECORD_BYTES if self._is_record_device else READ_BYTES) or None
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                self.troubles.append("kernel records were overwritten before they could be read")
+                return b""
+            self.troubles.append(f"reading failed: {(error.strerror or str(error)).lower()}")
+            return None
 
     def _checked(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Say once that it is no text; there may be some in it all the same."""

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "xidwatch.probes": ("xidwatch.core", "xidwatch.wire", "xidwatch.probes"),
     "xidwatch.records": ("xidwatch.core", "xidwatch.clock", "xidwatch.records"),
     "xidwatch.report": ("xidwatch.core", "xidwatch.clock", "xidwatch.records", "xidwatch.report"),
+    "xidwatch.logs": ("xidwatch.core", "xidwatch.logs"),
     "xidwatch.daemon": ("xidwatch.core", "xidwatch.clock", "xidwatch.wire", "xidwatch.config", "xidwatch.records", "xidwatch.daemon"),
     "xidwatch.replay": (
         "xidwatch.core",
@@ -43,7 +44,7 @@ ANYBODY_MAY_IMPORT = ("xidwatch.__version__",)
 
 # All that the pure part may take from the standard library, builtins that reach outside, and what would read a clock.
 CORE_STDLIB = frozenset({
-    "__future__", "abc", "ast", "bisect", "collections", "dataclasses", "datetime", "enum", "functools", "heapq", "itertools",
+    "__future__", "abc", "ast", "bisect", "collections", "dataclasses", "datetime", "enum", "functools", "heapq", "itertools", "json",
     "math", "operator", "re", "statistics", "string", "types", "typing",
 })  # fmt: skip
 CORE_FORBIDDEN_CALLS = frozenset({"open", "print", "input", "eval", "exec", "compile", "__import__"})
@@ -58,8 +59,14 @@ IMPORT_SITES = {
     "msgspec": ("xidwatch.config", "xidwatch.wire", "xidwatch.records", "xidwatch.daemon.frames"),
     "rich": ("xidwatch.cli", "xidwatch.report"),
     "systemd": ("xidwatch.daemon",),
+    "hyperscan": ("xidwatch.logs.find",),
+    "zstandard": ("xidwatch.logs.unpack",),
 }
 AT_MOST_SITES = {"pynvml": 1, "psutil": 1, "pyudev": 1, "prometheus_client": 1, "systemd": 2}
+
+# What is heavy, and meant for files that a person has: the service reads the kernel's own records, and is to stay small.
+FOR_FILES_ONLY = "xidwatch.core.log"
+READS_NO_FILES = ("xidwatch.daemon", "xidwatch.probes", "xidwatch.records")
 
 # `subprocess.run(timeout=)` and its kin wait without bound for a child that a driver holds: processes are started, watched
 # and abandoned, never waited for.
@@ -202,6 +209,17 @@ def sources_stand_alone(modules: list[Module]) -> list[str]:
     ]
 
 
+def the_service_reads_no_log_files(modules: list[Module]) -> list[str]:
+    """What takes logs of any make apart is for commands."""
+    return [
+        module.breach(node, f"{name} is for files: the service reads records")
+        for module in modules
+        if module.within(READS_NO_FILES)
+        for node, name in _imports(module)
+        if name.startswith(FOR_FILES_ONLY)
+    ]
+
+
 # --- what may be called
 
 
@@ -331,6 +349,7 @@ PACKAGE_LAWS: tuple[Law, ...] = (
     core_is_pure,
     third_party_sites,
     sources_stand_alone,
+    the_service_reads_no_log_files,
     nobody_waits_for_a_child,
     killing_has_a_site,
     modules_stay_small,

@@ -26,6 +26,8 @@ BREAKS: tuple[tuple[Law, str, str], ...] = (
     (laws.third_party_sites, "xidwatch.daemon.loop", "import pynvml"),
     (laws.third_party_sites, "xidwatch.cli.run", "from numpy.linalg import norm"),
     (laws.sources_stand_alone, "xidwatch.probes.host", "from xidwatch.probes.pci import read"),
+    (laws.the_service_reads_no_log_files, "xidwatch.daemon.loop", "from xidwatch.core import logtext"),
+    (laws.the_service_reads_no_log_files, "xidwatch.daemon.loop", "from xidwatch.core.logscan import Reader"),
     (laws.nobody_waits_for_a_child, "xidwatch.daemon.loop", "subprocess.run(['true'], timeout=1)"),
     (laws.nobody_waits_for_a_child, "xidwatch.daemon.loop", "child.communicate()"),
     (laws.nobody_waits_for_a_child, "xidwatch.daemon.loop", "with subprocess.Popen(x) as child:\n    pass"),

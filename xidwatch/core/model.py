@@ -180,6 +180,9 @@ class KernelEvent:
     process: str | None = None
     recovery: str | None = None  # Xid 154: the action now asked for, in the driver's words
     caused_by: int | None = None
+    mig_gi: int | None = None
+    mig_ci: int | None = None
+    cpu: int | None = None
     bus_lost: bool = False  # the text says the device has left the bus
     driver_fatal: bool = False  # after it NVML must not be asked again this boot
     injected: bool = False  # written by a process, not by the kernel: recorded, never acted on

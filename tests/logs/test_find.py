@@ -1,0 +1,54 @@
+"""Needles: found by what Python has, and by hyperscan only where it cannot kill the process."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xidwatch.core.logneedles import NEEDLES
+from xidwatch.logs.find import by_pattern, can_run_hyperscan, finder
+
+_WORDS = st.sampled_from([*NEEDLES, b"\n", b" ", b"NVR", b"Xid", b"kernel: ", b"\x1b"])
+
+
+def lines_with(offsets: list[int], data: bytes) -> set[int]:
+    return {data.count(b"\n", 0, offset) for offset in offsets}
+
+
+@given(st.lists(_WORDS, max_size=30).map(b"".join))
+def test_the_lines_are_those_of_a_plain_search(data: bytes) -> None:
+    """In ascending order, whatever stands in the needles: signs of expressions, no rare character, an escape alone."""
+    plain = re.compile(b"|".join(re.escape(needle[:1] if needle.startswith(b"\x1b") else needle) for needle in NEEDLES))
+    offsets = list(by_pattern(NEEDLES)(data))
+    assert offsets == sorted(offsets)
+    expected = lines_with([match.start() for match in plain.finditer(data)], data)
+    assert lines_with(offsets, data) == expected
+    best, _ = finder(NEEDLES)
+    assert lines_with(list(best(data)), data) == expected
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "runs"),
+    [
+        ("flags\t\t: fpu sse2 ssse3 sse4_2 popcnt avx2\n" * 2, True),
+        ("flags\t\t: fpu sse2 ssse3 sse4_2 popcnt avx2\nflags\t\t: fpu sse2\n", False),
+        ("flags\t\t: fpu sse2\n", False),
+        ("Features\t: fp asimd\n", False),
+        ("", False),
+    ],
+)
+def test_the_processor_is_asked_first(cpuinfo: str, runs: bool, tmp_path: Path) -> None:
+    """A missing instruction would kill the process; a processor that does not tell is not trusted."""
+    path = tmp_path / "cpuinfo"
+    path.write_text(cpuinfo)
+    assert can_run_hyperscan(path) is runs
+    assert not can_run_hyperscan(tmp_path / "missing")
+
+
+def test_it_can_be_done_without() -> None:
+    """On request the engine is not even looked for."""
+    assert finder(NEEDLES, fast=False)[1] is False

@@ -1,0 +1,287 @@
+"""`xidwatch decode [FILE...]`: what kernel logs of any make say, one row for each event. Touches nothing but the files it is given."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # imported where they are needed: every other command would wait for them
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from xidwatch.core.logevents import Found
+    from xidwatch.core.xids import XidRule
+    from xidwatch.logs.find import Finder
+    from xidwatch.logs.follow import Followed
+    from xidwatch.logs.source import Source
+
+EX_UNREADABLE = 1
+EX_USAGE = 64
+EX_NOINPUT = 66
+EX_CONFIG = 78
+BAR_AFTER_SECONDS = 1.0
+BAR_EVERY_SECONDS = 0.1
+SEVERITIES = ("info", "warning", "error", "critical")
+CLASSES = ("application", "driver", "hardware", "link", "memory", "thermal", "fabric", "informational", "echo")
+KINDS = (
+    *("xid", "sxid", "aer", "dpc", "pciehp", "gsp", "uvm_fatal", "nvrm_init_fail", "nvme", "mce", "edac", "ghes", "lockup", "rcu"),
+    *("hung_task", "power_state"),
+)
+LOOK = {"info": "dim", "warning": "yellow", "error": "red", "critical": "bold red"}
+HEADING = f"{'LINE':>8}  {'TIME':<24}  {'SEVERITY':<8}  {'KIND':<14}  {'DEVICE':<12}  TEXT"
+DESCRIPTION = """\
+Reads kernel logs and prints every event in them: Xid, SXid, PCIe, GSP, NVMe, memory, lock-ups.
+Takes dmesg and journalctl in all their forms, syslog, /dev/kmsg, container logs, nvidia-bug-report.log,
+plain or compressed (gzip, xz, bzip2, zstd), and what people paste into an issue.
+
+  xidwatch decode /var/log/kern.log*
+  journalctl -k -b -1 | xidwatch decode --min-severity error
+  xidwatch decode nvidia-bug-report.log.gz --json | jq .xid
+"""
+EPILOG = f"""\
+classes: {", ".join(CLASSES)}
+kinds:   {", ".join(KINDS[:10])},
+         {", ".join(KINDS[10:])}
+
+A line that the kernel did not write is marked injected: it says nothing about the hardware.
+
+Exit status:
+  0   everything was read, whatever it says
+  1   something could not be read: a damaged or cut off file, or one that is not text
+  66  a file is not there, or may not be opened
+"""
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = commands.add_parser(
+        "decode",
+        help="what a kernel log says, from a file, a pipe or /dev/kmsg",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("files", nargs="*", metavar="FILE", help="kernel logs; - or none: standard input")
+    command.add_argument("--json", action="store_true", help="one JSON object for each event, as soon as it is over")
+    command.add_argument(
+        "--follow", "-f", action="store_true", help="go on with what is added to the file, through rotation; /dev/kmsg too"
+    )
+    chosen = "only events of this class or kind; may be given several times"
+    command.add_argument("--class", dest="classes", action="append", metavar="C", choices=CLASSES + KINDS, help=chosen)
+    command.add_argument("--min-severity", choices=SEVERITIES, default="info", help="only events that are at least so bad")
+    command.add_argument("--no-fast", action="store_true", help="do without hyperscan even where it is installed")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """See EPILOG. Raises BrokenPipeError and KeyboardInterrupt; what was known by then has been printed."""
+    from xidwatch.config import ConfigError, load_rules, rules_dir
+    from xidwatch.core.logneedles import NEEDLES
+    from xidwatch.logs.find import finder
+
+    files = arguments.files or ["-"]
+    if arguments.follow and (len(files) > 1 or files == ["-"]):
+        _say("decode --follow takes one file (`xidwatch decode --help` tells more)")
+        return EX_USAGE
+    try:
+        xids = load_rules(rules_dir(arguments.rules_dir)).xids
+    except ConfigError as error:
+        _say(str(error))
+        return EX_CONFIG
+    find, beside = finder(NEEDLES, fast=not arguments.no_fast)
+    output = _Json(len(files) > 1) if arguments.json else _Table(len(files) > 1)
+    decoding = _Decoding(output, _Filter(arguments.min_severity, arguments.classes, xids), xids, find, beside)
+    return max([decoding.file(path, follow=arguments.follow) for path in files], default=0)
+
+
+class _Filter:
+    """What is printed."""
+
+    def __init__(self, min_severity: str, classes: list[str] | None, xids: Mapping[int, XidRule]) -> None:
+        self._severities = frozenset(SEVERITIES[SEVERITIES.index(min_severity) :])
+        self._classes = frozenset(classes or ())
+        self._xids = xids
+
+    def passes(self, found: Found) -> bool:
+        from xidwatch.core.logevents import class_of
+
+        event = found.event
+        if event.severity not in self._severities:
+            return False
+        return not self._classes or event.kind in self._classes or class_of(event, self._xids) in self._classes
+
+
+class _Decoding:
+    """One file after the other."""
+
+    def __init__(self, output: _Json | _Table, wanted: _Filter, xids: Mapping[int, XidRule], find: Finder, beside: bool) -> None:
+        self._output = output
+        self._wanted = wanted
+        self._xids = xids
+        self._find = find
+        self._beside = beside
+
+    def file(self, path: str, *, follow: bool) -> int:
+        """The exit status for this one."""
+        from xidwatch.logs.follow import Followed
+        from xidwatch.logs.source import Source
+
+        try:
+            source: Source | Followed = Followed(path) if follow else Source(path)
+        except OSError as error:
+            _say(f"{path}: {(error.strerror or str(error)).lower()}")
+            return EX_NOINPUT
+        bar = _Bar(source)
+        told = 0
+        try:
+            for found in self._events(source):
+                for trouble in source.troubles[told:]:
+                    bar.hide()
+                    _say(f"{source.name}: {trouble}")
+                told = len(source.troubles)
+                shown = [each for each in found if self._wanted.passes(each)]
+                if shown:
+                    bar.hide()
+                    self._output.show(source.name, shown)
+                bar.show()
+        finally:
+            bar.hide()
+            source.close()
+        return EX_UNREADABLE if source.troubles and not follow else 0
+
+    def _events(self, source: Source | Followed) -> Any:
+        from xidwatch.logs.events import events
+
+        beside = self._beside and getattr(source, "is_file", False)
+        yield from events(source.chunks(), self._find, self._xids, ahead=beside)
+        yield []  # troubles of the last chunk
+
+
+class _Json:
+    """One object a line; keys that say nothing are left out, but those that every event has."""
+
+    def __init__(self, several: bool) -> None:
+        from json import JSONEncoder
+
+        self._encode = JSONEncoder().encode
+        self._several = several
+
+    def show(self, name: str, shown: list[Found]) -> None:
+        """Print them at once: somebody may be waiting for the first."""
+        file = {"file": name} if self._several else {}
+        print("\n".join(self._encode({**file, **as_object(each)}) for each in shown), flush=True)
+
+
+def as_object(found: Found) -> dict[str, object]:
+    """An event as programs get it."""
+    event = found.event
+    plain: dict[str, object] = {
+        "line": found.number,
+        "time": found.time,
+        "kind": event.kind,
+        "xid": event.xid,
+        "pci": str(event.pci) if event.pci else None,
+        "pid": event.pid,
+        "process": event.process,
+        "severity": str(event.severity),
+        "text": event.text,
+    }
+    known = {name: value for name in ("recovery", "caused_by", "mig_gi", "mig_ci", "cpu") if (value := getattr(event, name)) is not None}
+    if event.injected:
+        known["injected"] = True
+    if found.repeated > 1:
+        known |= {"repeated": found.repeated, "last_line": found.last_number, "last_time": found.last_time}
+    if found.boot:
+        known["boot"] = found.boot
+    return plain | known
+
+
+class _Table:
+    """Rows for people: in colour on a terminal, as they are elsewhere."""
+
+    def __init__(self, several: bool) -> None:
+        self._several = several
+        self._console: Console | None = None
+        self._begun: str | None = None
+        if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+            from rich.console import Console
+
+            self._console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+    def show(self, name: str, shown: list[Found]) -> None:
+        """A heading before the first one, and the file's name where there are several."""
+        if self._begun != name:
+            self._line("" if self._begun else None)
+            self._line(name if self._several else None, "bold")
+            self._line(HEADING, "bold")
+            self._begun = name
+        for each in shown:
+            self._line(as_row(each), LOOK[each.event.severity])
+        sys.stdout.flush()
+
+    def _line(self, text: str | None, style: str = "") -> None:
+        if text is None:
+            return
+        if self._console is None:
+            encoding = sys.stdout.encoding or "utf-8"
+            print(text.encode(encoding, "backslashreplace").decode(encoding))
+            return
+        from rich.text import Text
+
+        self._console.print(Text(text, style=style))
+
+
+def as_row(found: Found) -> str:
+    """An event as people get it."""
+    from xidwatch.report.words import clean
+
+    event = found.event
+    what = event.kind if event.xid is None else f"{event.kind} {event.xid}"
+    injected = "[injected: not written by the kernel] " if event.injected else ""
+    last = f" at {found.last_time}" if found.last_time else ""
+    times = f"  ({found.repeated} times, the last in line {found.last_number}{last})" if found.repeated > 1 else ""
+    return (
+        f"{found.number:>8}  {clean(found.time or '-'):<24}  {event.severity:<8}  {what:<14}  {event.pci or '-'!s:<12}  "
+        f"{injected}{clean(event.text)}{clean(times)}"
+    )
+
+
+class _Bar:
+    """How far it is, on a terminal, for what takes longer than a moment. Out of the way while something else is printed."""
+
+    def __init__(self, source: Source | Followed) -> None:
+        self._source = source
+        self._total = getattr(source, "total_bytes", None)
+        self._due = time.monotonic() + BAR_AFTER_SECONDS if self._total and sys.stderr.isatty() else float("inf")
+        self._bar: Progress | None = None
+
+    def show(self) -> None:
+        """Called often, does something rarely."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + BAR_EVERY_SECONDS
+        done = getattr(self._source, "done_bytes", 0)
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True, auto_refresh=False)
+            self._bar.add_task(Path(self._source.name).name, total=self._total)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done, refresh=True)
+
+    def hide(self) -> None:
+        """Take it off the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _say(text: str) -> None:
+    print("\n".join(f"xidwatch: {line}" for line in text.splitlines()), file=sys.stderr)

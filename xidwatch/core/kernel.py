@@ -76,6 +76,10 @@ class Parser:
         events = self._events([first, *further], self._apart())
         return tuple(replace(_unacted(event), injected=True) for event in events)
 
+    def finish(self) -> tuple[KernelEvent, ...]:
+        """What is still held at the end of the log: nothing, as every event goes out with the first line that decides it."""
+        return ()
+
     def _apart(self) -> tuple[Family, ...]:
         """With a memory of its own: what anybody may have written must not complete, swallow or rename what the kernel writes."""
         return (NvidiaLines(self._xids),)

@@ -184,6 +184,9 @@ class KernelEvent:
     driver_fatal: bool = False  # after it NVML must not be asked again this boot
     injected: bool = False  # written by a process, not by the kernel: recorded, never acted on
     repeated: int = 1  # identical lines folded into this one
+    mig_gi: int | None = None  # MIG: the GPU instance that an Xid names, and the compute instance inside it
+    mig_ci: int | None = None
+    cpu: int | None = None  # lockup: the processor that does not come back
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,19 +27,23 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from xidwatch.core import sensors
-from xidwatch.core.kernel import XidRule, xid_rules
-from xidwatch.core.rules import Rule, RulesError, load, seconds
+from xidwatch.core.rules import seconds
+from xidwatch.rulefiles import ConfigError, Rules, load_rules, overrides_dir, read_toml, rules_dir
+
+__all__ = [  # what an operator may write, the rules included: those are read by `rulefiles`
+    "DEFAULT_CONFIG", "DEFAULT_RUN", "DEFAULT_STATE", "LONGEST_SHARE", "PROBES", "SHORTEST_DEADLINE", "SHORTEST_INTERVAL",
+    "Config", "ConfigError", "HwmonProbeConfig", "ProbeConfig", "ProbesConfig", "RailConfig", "Rules", "TreeProbeConfig",
+    "as_mapping", "check_watchdog", "load_config", "load_rules", "overrides_dir", "parse_config", "percent", "rules_dir",
+]  # fmt: skip
 
 DEFAULT_CONFIG = Path("/etc/xidwatch/config.toml")
 DEFAULT_STATE = Path("/var/lib/xidwatch")
@@ -54,16 +58,7 @@ _CHIP = re.compile(r'[^\s@,"]+@[^\s,"]+')
 _VOLTAGE_INPUT = re.compile(r"in[0-9]{1,3}")
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
 
-T = TypeVar("T")
 Checks = Mapping[str, Callable[[Any], object]]  # by key; each raises ValueError
-
-
-class ConfigError(Exception):
-    """Everything that is wrong, one line each: where, what, and what to do."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 class ProbeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,32 +148,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return chosen.root if isinstance(chosen, TreeProbeConfig) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """All rule files, checked."""
-
-    conditions: tuple[Rule, ...]
-    xids: Mapping[int, XidRule]
-
-
 def load_config(path: Path | None) -> Config:
     """Read and check a file; without one (None, and the default path absent) the defaults. Raises ConfigError."""
     try:
-        return parse_config(_toml(path or DEFAULT_CONFIG), str(path or DEFAULT_CONFIG))
+        return parse_config(read_toml(path or DEFAULT_CONFIG), str(path or DEFAULT_CONFIG))
     except ConfigError as error:
         if path is None and isinstance(error.__cause__, FileNotFoundError):
             return Config()
         raise
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror}"]) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError([f"{path}: not TOML: {error}"]) from error
 
 
 def parse_config(table: Mapping[str, Any], name: str = "config") -> Config:
@@ -338,34 +315,6 @@ def _address(text: str) -> None:
         good = False
     if not good:
         raise ValueError(f'"{text}" is not an address to listen on (an IP address and a port, as in "127.0.0.1:20079", or "" for none)')
-
-
-def rules_dir(given: Path | None) -> Path:
-    """Where the rules are: as given, inside the installed package, or in the checkout beside it."""
-    if given is not None:
-        return given
-    inside = Path(__file__).parent / "_rules"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "rules"
-
-
-def load_rules(directory: Path) -> Rules:
-    """Read and check every rule file. Raises ConfigError with every problem."""
-    problems: list[str] = []
-    conditions = _rule_file(directory / "conditions.toml", load, problems)
-    xids = _rule_file(directory / "xid.toml", xid_rules, problems)
-    if conditions is None or xids is None:
-        raise ConfigError(problems)
-    return Rules(conditions, xids)
-
-
-def _rule_file(path: Path, read: Callable[[Mapping[str, object]], T], problems: list[str]) -> T | None:
-    try:
-        return read(_toml(path))
-    except RulesError as error:
-        problems += [f"{path}: {problem}" for problem in error.problems]
-    except ConfigError as error:
-        problems += error.problems
-    return None
 
 
 def check_watchdog(config: Config, watchdog_seconds: float) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from xidwatch.config import ConfigError, check_watchdog, load_config, load_rules, rules_dir
+from xidwatch.config import ConfigError, check_watchdog, load_config, load_rules, overrides_dir, rules_dir
 
 EX_CANTCREAT = 73
 EX_TEMPFAIL = 75
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         config = load_config(arguments.config)
         check_watchdog(config, Notifier().watchdog_seconds)
-        rules = load_rules(rules_dir(arguments.rules_dir))
+        rules = load_rules(rules_dir(arguments.rules_dir), overrides_dir(arguments.rules_dir))
     except ConfigError as error:
         return _refuse(EX_CONFIG, *error.problems)
     state_dir = arguments.state_dir.absolute()

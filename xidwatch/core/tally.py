@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Subject, Value
+from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Severity, Subject, Value
 
 XID_WINDOW_SECONDS = 45
 RECORDS_PER_TICK = 500  # distinct events written out between two ticks; a flood beyond is counted, not written
 INJECTED_PER_TICK = 100  # the same for what processes write: a budget of its own, so that it never crowds out the kernel
 DRIVER = Subject("driver", "nvidia")
+LOOK_KINDS = frozenset({"aer", "dpc", "pciehp", "uvm_fatal", "power_state"})
 
 FoldKey = tuple[str, int | None, PciAddress | None, str]
 Folds = Mapping[FoldKey, tuple[KernelEvent, int]]  # the latest of each distinct event since the last tick, and how often again
@@ -43,6 +44,11 @@ class Tally:
 def subject_of(event: KernelEvent) -> Subject:
     """Whom an event is about: the GPU it names, else the NVIDIA driver as a whole."""
     return Subject("gpu", str(event.pci)) if event.pci else DRIVER
+
+
+def asks_for_a_look(event: KernelEvent) -> bool:
+    """Whether a device may have gone. A corrected error has cost nothing, and a poor link brings one every second for years."""
+    return event.kind in LOOK_KINDS and event.severity is not Severity.INFO
 
 
 def count(tally: Tally, events: Iterable[tuple[Moment, KernelEvent]]) -> tuple[Tally, tuple[bool, ...]]:

@@ -50,7 +50,6 @@ from xidwatch.core.model import (
 from xidwatch.core.rules import Rule, judge
 from xidwatch.core.tally import Tally
 
-LOOK_KINDS = frozenset({"aer", "dpc", "pciehp", "uvm_fatal", "power_state"})
 SECONDS_BETWEEN_LOOKS = 1.0
 DRIVER_KINDS = ("gpu", "driver")
 FATAL_LINES, LOST_LINES = "driver_fatal_lines", "bus_lost_lines"
@@ -216,7 +215,7 @@ def _event(now: _Step, event: KernelEvent, at: Moment, read_at: Moment, *, deser
     if event.injected:
         return
     cause = _cause(now.out[before:], event)
-    if news or event.kind in LOOK_KINDS:
+    if news or tally.asks_for_a_look(event):
         _look(now, read_at, cause)
     if event.driver_fatal and not now.state.driver_released:
         now.change(driver_released=True)

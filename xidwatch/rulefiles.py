@@ -83,11 +83,20 @@ def overrides_dir(given: Path | None) -> Path:
 
 def load_rules(directory: Path, overrides: Path | None = None) -> Rules:
     """Read and check the rules, and what a site has changed. Raises ConfigError with every problem."""
+    return parse_rules(rule_tables(directory, overrides))
+
+
+def rule_tables(directory: Path, overrides: Path | None = None) -> Mapping[str, Table]:
+    """The same as plain tables, checked, for passing between processes."""
     problems: list[str] = []
-    tables = _shipped(directory, (_CONDITIONS, _XID), problems)
-    tables = _changed(tables, overrides, problems)
+    tables = _changed(_shipped(directory, (_CONDITIONS, _XID), problems), overrides, problems)
     if problems:
         raise ConfigError(problems)
+    return {kind.name: tables[kind.name] for kind in (_CONDITIONS, _XID)}
+
+
+def parse_rules(tables: Mapping[str, Table]) -> Rules:
+    """Of tables that have been checked."""
     return Rules(load(tables["conditions"]), xid_rules(tables["xid"]))
 
 

@@ -234,7 +234,7 @@ def _plain(told: Told) -> dict[str, object]:
         "known": told.known,
         "mnemonic": rule.mnemonic if rule else None,
         "class": rule.xid_class if rule else None,
-        "severity": event.severity if event.kind == "xid" and event.xid is not None or told.pasted else None,
+        "severity": event.severity if (event.kind == "xid" and event.xid is not None) or told.pasted else None,
         "asks": rule.asks if rule else None,
         "driver_fatal": event.driver_fatal,
         "bus_lost": event.bus_lost,

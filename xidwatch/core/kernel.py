@@ -70,6 +70,10 @@ class Parser:
         self._hardware = HardwareLines()
         self._families: tuple[Family, ...] = (self._nvidia, HostLines(), self._hardware, NvmeLines(), PciLines())
 
+    def use(self, xids: Mapping[int, XidRule]) -> None:
+        """Other rules from here on; what the log has said so far is not forgotten."""
+        self._xids = self._nvidia.xids = xids
+
     @property
     def uuids(self) -> Mapping[PciAddress, str]:
         """GPU UUIDs as the driver printed them in this log: once per GPU, before its first Xid."""

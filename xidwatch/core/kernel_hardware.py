@@ -108,7 +108,7 @@ class HardwareLines:
         if held is None:
             return None
         held.between += 1
-        return self.finish() if held.between > MOST_BETWEEN or not 0 <= usec - held.first.usec <= RECORD_USEC else None
+        return self.finish() if held.between > MOST_BETWEEN or not _soon(held.first.usec, usec) else None
 
     def finish(self) -> KernelEvent | None:
         """What is held, as it stands."""
@@ -127,7 +127,7 @@ class HardwareLines:
         for pattern, severity in _MCE_PATTERNS:
             if pattern.match(line.text):
                 logged, self._logged = self._logged, None
-                told = severity is Severity.WARNING and logged is not None and 0 <= line.usec - logged <= RECORD_USEC
+                told = severity is Severity.WARNING and logged is not None and _soon(logged, line.usec)
                 return None if told else KernelEvent(line.seq, line.usec, "mce", severity, line.text)
         return None
 
@@ -137,7 +137,9 @@ class HardwareLines:
         severity, section, device = _CPER_SEVERITY.match(said), _CPER_SECTION.match(said), _CPER_DEVICE.match(said)
         if not (severity or section or device) or self._is_done(number, line.usec):
             return None  # its other lines say more about it, and nothing that decides
-        broken_off = self.finish() if self._held is not None and self._held.number != number else None
+        held = self._held
+        is_another = held is not None and (held.number != number or not _soon(held.first.usec, line.usec))
+        broken_off = self.finish() if is_another else None
         held = self._held = self._held or _Record(number, line)
         held.told.append(line.text)
         if severity and not held.fixed:
@@ -162,7 +164,11 @@ class HardwareLines:
         return KernelEvent(held.first.seq, held.first.usec, "ghes", severity, " | ".join(held.told), pci=pci)
 
     def _is_done(self, number: str, usec: int) -> bool:
-        return self._done is not None and self._done[0] == number and 0 <= usec - self._done[1] <= RECORD_USEC
+        return self._done is not None and self._done[0] == number and _soon(self._done[1], usec)
+
+
+def _soon(usec: int, later_usec: int) -> bool:
+    return 0 <= later_usec - usec <= RECORD_USEC
 
 
 def _edac(line: KernelMessage) -> KernelEvent | None:

@@ -88,7 +88,7 @@ class NvidiaLines:
 
     def __init__(self, xids: Mapping[int, XidRule]) -> None:
         self.uuids: dict[PciAddress, str] = {}
-        self._xids = xids
+        self.xids = xids
         self._opened: list[KernelMessage] = []  # NVRM lines of a sentence that has begun, and not yet said what is the matter
         self._told: dict[tuple[str, PciAddress], int] = {}  # losses and failed starts that have had their event: usec
         self._exceptions: dict[PciAddress | None, int] = {}  # Xid 13 still being told: usec of its head
@@ -140,7 +140,7 @@ class NvidiaLines:
         pid, process, said = _who(match["body"] or "")
         if number == 13 and self._continues_exception(line.usec, pci, said):
             return None
-        rule = self._xids.get(number) or XidRule(number, "", XidClass.INFORMATIONAL, Severity.WARNING)
+        rule = self.xids.get(number) or XidRule(number, "", XidClass.INFORMATIONAL, Severity.WARNING)
         recovery = _recovery(said) if number == 154 else None
         fatal = recovery.driver_fatal if recovery else rule.driver_fatal
         cause = _CAUSED_BY.search(said)
@@ -199,7 +199,7 @@ class NvidiaLines:
             pci = _address_of(_ANNOUNCED.match(self._opened[0].text))
             first, text = self._opened[0], " ".join(opened.text for opened in self._opened)
         lost = pci is not None
-        rule = self._xids.get(79)
+        rule = self.xids.get(79)
         fatal = lost and running is not None and rule is not None and rule.driver_fatal
         return KernelEvent(first.seq, first.usec, "xid", Severity.CRITICAL, text, pci=pci, bus_lost=lost, driver_fatal=fatal)
 

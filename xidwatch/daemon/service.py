@@ -59,6 +59,7 @@ class Settings:
     log: str = "terminal"  # terminal, plain or journal
     once: bool = False
     specs: tuple[ProbeSpec, ...] | None = None
+    rule_places: tuple[Path, Path] | None = None  # the rules, and a site's own over them, to be read again at a reload
 
     @property
     def evidence_dirs(self) -> tuple[Path, ...]:
@@ -197,6 +198,11 @@ class Daemon:
         rails = {rail.name for rail in self.config.rails} if self.config.probes.hwmon.enabled else set()
         named = {"probe": probes, "rail": rails}
         return {key: c for key, c in conditions.items() if key[0].kind not in named or key[0].name in named[key[0].kind]}
+
+    def use(self, rules: Rules) -> None:
+        """Other rules from here on. What is true stays so until it is judged again."""
+        self._conditions = rules.conditions
+        self.kernel.parser.use(rules.xids)
 
     # ------------------------------------------------------------------------------------------------------ the heart
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
+import time
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xidwatch.core.kernel import Parser, is_driver_load, xid_rules
+from tests.core.lines import CASES, RULES, message, read
+from xidwatch.core.kernel import Parser, is_driver_load
 from xidwatch.core.kernel_nvidia import EXCEPTION_USEC
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress
-
-RULES = xid_rules(tomllib.loads((Path(__file__).parents[2] / "rules" / "xid.toml").read_text()))
-
-
-def message(text: str, *, seq: int = 7, usec: int = 1_000_000, facility: int = 0) -> KernelMessage:
-    return KernelMessage(seq=seq, usec=usec, facility=facility, level=4, flags="c", text=text)
 
 
 def events(*texts: str, parser: Parser | None = None, apart_usec: int = 1000) -> list[KernelEvent]:
     """Of records that follow each other in one log."""
-    parser = parser or Parser(RULES)
-    messages = (message(text, seq=seq, usec=1_000_000 + seq * apart_usec) for seq, text in enumerate(texts))
-    return [event for record in messages for event in parser.feed(record)]
+    return read(texts, parser=parser, apart_usec=apart_usec)
 
 
 def event(text: str) -> KernelEvent:
@@ -572,6 +564,7 @@ MORE_STARTS = (
     "NVRM: Xid (PCI:0000:3b:00): 79, pid=",
     "NVRM: GPU at PCI:",
 )
+OTHER_STARTS = tuple(record[: 3 * len(record) // 4] for case in CASES for record in case["records"])
 SWITCH_STARTS = (
     "nvidia-nvswitch0: SXid (",
     "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): ",
@@ -581,7 +574,7 @@ SWITCH_STARTS = (
 ANY_TEXT = st.text(st.characters(codec=None, categories=None)) | st.binary().map(lambda raw: raw.decode("latin-1"))
 RECORDS = st.builds(
     lambda start, rest, facility: message(start + rest, facility=facility),
-    st.sampled_from(STARTS + MORE_STARTS + SWITCH_STARTS),
+    st.sampled_from(STARTS + MORE_STARTS + SWITCH_STARTS) | st.sampled_from(OTHER_STARTS),
     ANY_TEXT | st.text("0123456789abcdefx:.,()= -\n<>'"),
     st.sampled_from([0, 1, 3]),
 )
@@ -591,12 +584,13 @@ RECORDS = st.builds(
 def test_no_text_is_too_much(records: list[KernelMessage]) -> None:
     """Whatever a log holds, reading it never fails, and what a process wrote never carries a flag to act on."""
     parser = Parser(RULES)
-    for record in records:
-        for said in parser.feed(record):
-            assert (said.seq, said.usec) == (record.seq, record.usec)
-            assert said.text
-            assert said.injected is not record.from_kernel
-            assert record.from_kernel or not (said.driver_fatal or said.bus_lost)
+    given = {(record.seq, record.usec) for record in records}
+    for said in (*(event for record in records for event in parser.feed(record)), *parser.finish()):
+        assert (said.seq, said.usec) in given
+        assert said.text
+        assert "\n" not in said.text
+        assert not (said.injected and (said.driver_fatal or said.bus_lost))
+    assert {event.injected for record in records if not record.from_kernel for event in Parser(RULES).feed(record)} <= {True}
 
 
 ANY_NAME = st.sampled_from(NAMES) | st.binary(max_size=15).map(lambda raw: raw.decode("utf-8", "replace"))
@@ -640,7 +634,32 @@ def test_no_name_takes_a_loss_away(name: str) -> None:
     assert (first.xid, first.pci, first.driver_fatal, first.bus_lost) == (79, PciAddress.parse("0000:3b:00.0"), True, True)
 
 
-@given(ANY_TEXT.filter(lambda text: "NVRM: " not in text and "SXid (" not in text))
+@given(ANY_TEXT)
 def test_lines_of_other_speakers_are_no_event(text: str) -> None:
-    """Without the driver's own words there is nothing to say."""
-    assert events(text) == []
+    """Without a speaker's own words at its beginning a line says nothing, whatever else it holds."""
+    assert events(*(f"{start}{text}" for start in ("docker0: ", "[UFW BLOCK] ", "audit: ", "usb 1-1: Product: ") if "\n" not in text)) == []
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(record for case in CASES for record in case["records"]))
+def test_what_a_process_wrote_in_anybody_s_words_is_marked(line: str) -> None:
+    """Every line of the field, with a facility of user space: the same events, marked, and nothing to act on."""
+    real, said = read([line]), read([line], facility=1)
+    assert [(each.kind, each.xid, each.pci, each.severity) for each in said] == [
+        (each.kind, each.xid, each.pci, each.severity) for each in real
+    ]
+    assert all(each.injected and not each.driver_fatal and not each.bus_lost for each in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "start", ["NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name=", "pcieport 0000:00:01.1: pciehp: Slot(", "INFO: task ", "EDAC MC0: 1 CE ", ""]
+)
+@pytest.mark.parametrize(
+    "piece", [" ", "a", ",", "\n", "a: ", "1 ", "NVRM: ", "NVRM: \n", "error ", "x 0000:00:01.1: ", "(", " blocked", "pid=1, name="]
+)
+def test_a_line_without_end_costs_little(start: str, piece: str) -> None:
+    """64 KiB of anything, with a closing word or without: the time grows with the length and not with its square."""
+    began = time.process_time()
+    for end in ("", ", GPU has fallen off the bus.", " blocked for more than 120 seconds."):
+        events(start + piece * (65_536 // len(piece)) + end)
+    assert time.process_time() - began < 1.5

@@ -34,7 +34,7 @@ MOST_BEGINNINGS = 64  # words of a line that are tried as the beginning of what 
 LOWEST_SXID = 10_000  # Xids are far below, SXids begin there
 SOMEWHERE = PciAddress(0, 1, 0)  # a device, so that a number alone is read as in a line that names one
 
-_NUMBER = re.compile(r"\s*(?:(?P<what>s?xid)\b[\s:#=]*)?(?P<number>[0-9]{1,7})[\s.:]*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*(?:(?P<what>s?xid)[\s:#=]*)?(?P<number>[0-9]{1,7})[\s.:]*", re.IGNORECASE)
 _ASKS = {
     Ask.NOTHING: "nothing",
     Ask.RESTART_APPLICATION: "restart the application",

@@ -26,6 +26,7 @@ from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 
 RECORD_USEC = 1_000_000  # from the first to the last line of one report
 MOST_BETWEEN = 16  # lines of other speakers that may stand between those of one record
+MOST_LINES = 16  # of a record, before it goes out as it stands
 
 _CPER = re.compile(r"^(?:\{(?P<record>[0-9]{1,9})\})?\[Hardware Error\]: ?(?P<said>.*)$", re.ASCII | re.DOTALL)
 _CPER_HEAD = re.compile(r"^ {0,2}(?:Hardware error from APEI|APEI generic hardware error status)")
@@ -36,8 +37,8 @@ _BERT = "BERT: Error records from previous boot"
 _WORDS = {"info": Severity.INFO, "corrected": Severity.WARNING, "recoverable": Severity.ERROR, "fatal": Severity.CRITICAL}
 
 _BANK = re.compile(
-    r"^(?:mce: )?(?:\[Hardware Error\]: )?CPU (?P<cpu>[0-9]{1,5}): Machine Check(?P<exception> Exception)?: +[0-9a-f]{1,8} Bank [0-9]{1,3}:"
-    r" (?P<status>[0-9a-fA-F]{1,16})",
+    r"^(?:mce: )?(?:\[Hardware Error\]: )?CPU (?P<cpu>[0-9]{1,5}): Machine Check(?P<exception> Exception)?: +[0-9a-f]{1,16}"
+    r" Bank [0-9]{1,3}: (?P<status>[0-9a-fA-F]{1,16})",
     re.ASCII,
 )
 _UNCORRECTED, _CONTEXT_CORRUPT = 1 << 61, 1 << 57  # of a bank's status: arch/x86/include/asm/mce.h
@@ -145,7 +146,7 @@ class HardwareLines:
         if severity and not held.fixed:
             held.severity = _WORDS[severity["word"]]
         held.section = section["type"] if section else held.section
-        is_said = device is not None or (section is not None and "PCIe" not in held.section)
+        is_said = device is not None or (section is not None and "PCIe" not in held.section) or len(held.told) >= MOST_LINES
         return self._tell(device) if is_said and broken_off is None else broken_off
 
     def _begin(self, record: _Record) -> KernelEvent | None:

@@ -42,6 +42,16 @@ BERT = """
     [Hardware Error]:   section_type: PCIe error
     [Hardware Error]:   device_id: 0000:00:01.1
 """
+GHES_UNKNOWN = """
+    {1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 0
+    {1}[Hardware Error]: event severity: recoverable
+    {1}[Hardware Error]:  imprecise tstamp: 2026-06-16 02:50:03
+    {1}[Hardware Error]:  Error 0, type: recoverable
+    {1}[Hardware Error]:  fru_text: Socket1
+    {1}[Hardware Error]:   section type: unknown, e8ed898d-df16-43cc-8ecc-54f060ef157f
+    {1}[Hardware Error]:   section length: 0x30
+    {1}[Hardware Error]:   00000000: 00000005 ec30000e 00040110 80001001  ......0.........
+"""
 FATAL = GHES_MEMORY.replace("corrected", "fatal")
 
 
@@ -51,6 +61,7 @@ FATAL = GHES_MEMORY.replace("corrected", "fatal")
         (GHES_PCIE, ("ghes", "0000:3b:00.0", "error")),
         (GHES_MEMORY, ("ghes", None, "warning")),
         (GHES_CORRECTED_LINK, ("ghes", "0000:3b:00.0", "info")),
+        (GHES_UNKNOWN, ("ghes", None, "error")),
         (BERT, ("ghes", "0000:00:01.1", "warning")),
         (FATAL, ("ghes", None, "critical")),
     ],

@@ -46,6 +46,7 @@ def test_a_controller_is_known_by_its_device() -> None:
         ("Device not ready; aborting initialisation, CSTS=0x0", "critical"),
         ("Disabling device after reset failure: -19", "critical"),
         ("Removing after probe failure status: -19", "critical"),
+        ("resetting controller due to AER", "error"),
         ("frozen state error detected, reset controller", "error"),
         ("Failed status: ffffffff, reset controller", "error"),
     ],

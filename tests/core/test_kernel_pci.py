@@ -69,6 +69,15 @@ DPC = """
     nvidia 0000:02:00.0: AER: can't recover (no error_detected callback)
     pcieport 0000:00:1c.0: AER: device recovery failed
 """
+DPC_OF_THE_PORT = """
+    pcieport 0000:00:01.4: DPC: containment event, status:0x1f01: unmasked uncorrectable error detected
+    pcieport 0000:00:01.4: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer, (Receiver ID)
+    pcieport 0000:00:01.4:   device [1022:14ab] error status/mask=00000020/04004000
+    pcieport 0000:00:01.4:    [ 5] SDES                   (First)
+    pcieport 0000:00:01.4: DPC: Data Link Layer Link Active not set in 1000 msec
+    pcieport 0000:00:01.4: AER: subordinate device reset failed
+    pcieport 0000:00:01.4: AER: device recovery failed
+"""
 OLD_DPC = """
     dpc 0000:00:1c.0:pcie010: DPC containment event, status:0x1f01 source:0x0000
     dpc 0000:00:1c.0:pcie010: DPC unmasked uncorrectable error detected, remove downstream devices
@@ -93,6 +102,7 @@ OLD_UNPLUGGED = """
         (DEVICE_NAMED, ("aer", "0001:01:00.0", "info")),
         (INACCESSIBLE, ("aer", "0000:41:00.0", "critical")),
         (DPC, ("dpc", "0000:00:1c.0", "critical")),
+        (DPC_OF_THE_PORT, ("dpc", "0000:00:01.4", "critical")),
         (OLD_DPC, ("dpc", "0000:00:1c.0", "critical")),
         (UNPLUGGED, ("pciehp", "0000:00:01.1", "critical")),
         (OLD_UNPLUGGED, ("pciehp", "0000:00:1c.0", "critical")),

@@ -28,6 +28,7 @@ _PHRASES = (
     ("Identify Controller failed", Severity.ERROR),
     ("Device shutdown incomplete", Severity.ERROR),
     ("Failed status: ", Severity.ERROR),
+    ("resetting controller due to ", Severity.ERROR),
     ("controller is down; will reset", Severity.ERROR),
     ("frozen state error detected, reset controller", Severity.ERROR),
     ("failure state error detected, request disconnect", Severity.CRITICAL),

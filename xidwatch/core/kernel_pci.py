@@ -107,7 +107,7 @@ class PciLines:
             return KernelEvent(line.seq, line.usec, "aer", severity, line.text, pci=device)
         if match := _BUS_ERROR.match(said):
             severity = _severity(match["severity"])
-            if self._is_announced(line.usec, port, severity):
+            if self._is_announced(line.usec, port, severity) or _recent(self._contained.get(port), line.usec, RECORD_USEC):
                 return None
             self._begin_recovery(line, severity)
             return KernelEvent(line.seq, line.usec, "aer", severity, line.text, pci=port)

@@ -335,6 +335,8 @@ def test_records_without_a_head_are_an_event_of_their_own() -> None:
     assert len(events(HEAD, REGISTERS, apart_usec=EXCEPTION_USEC + 1)) == 2
     assert len(events(HEAD, REGISTERS, apart_usec=-1)) == 2
     assert len(events(HEAD, REGISTERS.replace("00:06", "00:07"))) == 2
+    assert len(events(HEAD, REGISTERS, apart_usec=1_000_000)) == 1  # the times of this log are whole seconds
+    assert len(events(HEAD, REGISTERS, apart_usec=2_000_000)) == 2
     (said,) = events(REGISTERS, REGISTERS, CHANNEL)
     assert said.text == REGISTERS
 

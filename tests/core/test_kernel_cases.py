@@ -6,9 +6,12 @@ says nothing else than that, or nothing; a `context` or `negative` line does not
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.core.lines import CASES, RULES, message, read
 from xidwatch.core.kernel import Parser
@@ -54,6 +57,26 @@ def test_what_belongs_to_an_event_is_no_other_one(case: dict[str, Any]) -> None:
 def test_what_is_no_event_does_not_alarm(case: dict[str, Any]) -> None:
     """Chips with an XID in their name, notes, boot lines, other vendors, and what a process wrote."""
     assert [event for event in said(case) if event.severity is not Severity.INFO and not event.injected] == []
+
+
+ADDRESS = re.compile(r"\b0000:(?=[0-9a-fA-F]{2}:[0-9a-fA-F]{2})")
+
+
+WITH_ADDRESS = [case for case in PRIMARY if any(map(ADDRESS.search, case["records"]))]
+AFTER = ("", "\r", "  \r", " ")
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(st.sampled_from(WITH_ADDRESS), st.integers(0, 0x1FFFF), st.sampled_from(["", " ", "  "]), st.sampled_from(AFTER))
+def test_other_domains_and_blanks_change_nothing(case: dict[str, Any], domain: int, before: str, after: str) -> None:
+    """An address in any domain is that address, and a blank or a carriage return around the line is not part of it."""
+    moved = f"{domain:04x}:"
+    found = read(f"{before}{ADDRESS.sub(moved, record)}{after}" for record in case["records"])
+    expected = [plain(event) for event in said(case)]
+    for reading in expected:
+        reading["pci"] = reading["pci"] and ADDRESS.sub(moved, reading["pci"])
+    assert [plain(event) for event in found] == expected
 
 
 def test_lines_do_not_change_each_other_s_reading() -> None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 from xidwatch.core.xids import XidClass, XidRule
 
+SECOND_USEC = 1_000_000
 EXCEPTION_USEC = 50_000  # how long after its head the further records of an Xid 13 may come
 OPENED_LINES = 2  # how many NVRM lines further on the end of "The NVIDIA GPU ..." may stand
 TOLD_USEC = 1_000_000  # how long after an event the driver may say it again in other words
@@ -172,7 +173,7 @@ class NvidiaLines:
         ESR ...`) and last the channel with the process (`pid=..., Graphics Exception: channel ...`): three records within
         3 ms on an H200 with driver 580. The event goes out at the head; whom it hit comes too late for it.
         """
-        self._exceptions = {gpu: head for gpu, head in self._exceptions.items() if 0 <= usec - head <= EXCEPTION_USEC}
+        self._exceptions = {gpu: head for gpu, head in self._exceptions.items() if _is_told_together(head, usec)}
         further = said.startswith("Graphics Exception:")
         continues = further and pci in self._exceptions
         if further and not said.startswith("Graphics Exception: ESR"):
@@ -225,6 +226,12 @@ class NvidiaLines:
     def _is_told(self, what: str, gpu: PciAddress, usec: int) -> bool:
         told = self._told.get((what, gpu))
         return told is not None and 0 <= usec - told <= TOLD_USEC
+
+
+def _is_told_together(head_usec: int, usec: int) -> bool:
+    """Whether records of these times can be of one exception. A log whose times are whole seconds cannot tell less than one."""
+    coarse = head_usec % SECOND_USEC == usec % SECOND_USEC == 0
+    return 0 <= usec - head_usec <= (SECOND_USEC if coarse else EXCEPTION_USEC)
 
 
 def _address(text: str) -> PciAddress | None:

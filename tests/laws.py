@@ -27,15 +27,7 @@ MAY_IMPORT = {
     "xidwatch.probes": ("xidwatch.core", "xidwatch.wire", "xidwatch.probes"),
     "xidwatch.records": ("xidwatch.core", "xidwatch.clock", "xidwatch.records"),
     "xidwatch.report": ("xidwatch.core", "xidwatch.clock", "xidwatch.records", "xidwatch.report"),
-    "xidwatch.daemon": (
-        "xidwatch.core",
-        "xidwatch.clock",
-        "xidwatch.wire",
-        "xidwatch.config",
-        "xidwatch.rulefiles",
-        "xidwatch.records",
-        "xidwatch.daemon",
-    ),
+    "xidwatch.daemon": ("xidwatch.core", "xidwatch.clock", "xidwatch.wire", "xidwatch.config", "xidwatch.records", "xidwatch.daemon"),
     "xidwatch.replay": (
         "xidwatch.core",
         "xidwatch.clock",

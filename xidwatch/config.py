@@ -37,12 +37,12 @@ import msgspec
 
 from xidwatch.core import sensors
 from xidwatch.core.rules import seconds
-from xidwatch.rulefiles import ConfigError, Rules, load_rules, overrides_dir, read_toml, rules_dir
+from xidwatch.rulefiles import ConfigError, Rules, load_rules, overrides_dir, parse_rules, read_toml, rule_tables, rules_dir
 
 __all__ = [  # what an operator may write, the rules included: those are read by `rulefiles`
     "DEFAULT_CONFIG", "DEFAULT_RUN", "DEFAULT_STATE", "LONGEST_SHARE", "PROBES", "SHORTEST_DEADLINE", "SHORTEST_INTERVAL",
     "Config", "ConfigError", "HwmonProbeConfig", "ProbeConfig", "ProbesConfig", "RailConfig", "Rules", "TreeProbeConfig",
-    "as_mapping", "check_watchdog", "load_config", "load_rules", "overrides_dir", "parse_config", "percent", "rules_dir",
+    "as_mapping", "check_watchdog", "load_config", "load_rules", "overrides_dir", "parse_config", "parse_rules", "percent", "rule_tables", "rules_dir",
 ]  # fmt: skip
 
 DEFAULT_CONFIG = Path("/etc/xidwatch/config.toml")

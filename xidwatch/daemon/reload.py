@@ -7,12 +7,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from xidwatch.config import Config, ConfigError, as_mapping, check_watchdog, load_config, parse_config
+from xidwatch.config import (
+    Config,
+    ConfigError,
+    Rules,
+    as_mapping,
+    check_watchdog,
+    load_config,
+    parse_config,
+    parse_rules,
+    rule_tables,
+)
 from xidwatch.daemon import frames
 from xidwatch.daemon.channel import Channel
 from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.nursery import Nursery
-from xidwatch.rulefiles import Rules, parse_rules, rule_tables
 
 SECONDS = 5.0
 MAX_LINE = 4 * 1024 * 1024  # bytes: the rules take about 50 KB

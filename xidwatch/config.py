@@ -42,7 +42,8 @@ from xidwatch.rulefiles import ConfigError, Rules, load_rules, overrides_dir, pa
 __all__ = [  # what an operator may write, the rules included: those are read by `rulefiles`
     "DEFAULT_CONFIG", "DEFAULT_RUN", "DEFAULT_STATE", "LONGEST_SHARE", "PROBES", "SHORTEST_DEADLINE", "SHORTEST_INTERVAL",
     "Config", "ConfigError", "HwmonProbeConfig", "ProbeConfig", "ProbesConfig", "RailConfig", "Rules", "TreeProbeConfig",
-    "as_mapping", "check_watchdog", "load_config", "load_rules", "overrides_dir", "parse_config", "parse_rules", "percent", "rule_tables", "rules_dir",
+    "as_mapping", "check_watchdog", "load_config", "load_rules", "overrides_dir", "parse_config", "parse_rules", "percent",
+    "rule_tables", "rules_dir",
 ]  # fmt: skip
 
 DEFAULT_CONFIG = Path("/etc/xidwatch/config.toml")

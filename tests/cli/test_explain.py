@@ -71,7 +71,9 @@ def test_what_is_neither_is_refused(what: str, capsys: pytest.CaptureFixture[str
     assert "\x1b" not in err
 
 
-@pytest.mark.parametrize("before", ["", "> ", "**", "[12345.678901] ", "Sep 16 08:01:02 host1 kernel: ", '"', "3,4471,3023054882,-; "])
+@pytest.mark.parametrize(
+    "before", ["", "> ", "**", "[12345.678901] ", "Sep 16 08:01:02 host1 kernel: ", '"', '{"pri":4,"msg":"', "3,4471,3023054882,-;"]
+)
 def test_a_pasted_line_is_explained_by_what_it_says(before: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever stands before the driver's words; device and process are read from it."""
     found = told(capsys, before + LOST.partition("kernel: ")[2])
@@ -96,10 +98,12 @@ def test_what_a_line_says_outranks_its_number(capsys: pytest.CaptureFixture[str]
 
 def test_lines_from_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each sort of event once, in the order of the log; a record of several lines is one."""
-    text = f"{LOST}\nnoise\n{LOST.replace('4242', '7')}\n[1.0] {{1}}[Hardware Error]: event severity: fatal\n"
+    firmware = "[1.0] {1}[Hardware Error]: "
+    record = f"{firmware}Hardware error from APEI Generic Hardware Error Source: 1\n{firmware}event severity: fatal\n"
+    text = f"{LOST}\nnoise\n{LOST.replace('4242', '7')}\n{record}"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode() + b"\xff")))
     assert explain("-", "--json") == 0
-    assert [each["kind"] for each in json.loads(capsys.readouterr().out)] == ["xid", "ghes"]
+    assert [(each["kind"], each["severity"]) for each in json.loads(capsys.readouterr().out)] == [("xid", "critical"), ("ghes", "critical")]
 
 
 def test_nothing_on_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

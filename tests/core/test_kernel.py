@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.core.lines import CASES, RULES, message, read
-from xidwatch.core.kernel import Parser, is_driver_load
+from xidwatch.core.kernel import Parser, is_driver_load, is_spoken
 from xidwatch.core.kernel_nvidia import EXCEPTION_USEC
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress
 
@@ -640,6 +640,14 @@ def test_no_name_takes_a_loss_away(name: str) -> None:
 def test_lines_of_other_speakers_are_no_event(text: str) -> None:
     """Without a speaker's own words at its beginning a line says nothing, whatever else it holds."""
     assert events(*(f"{start}{text}" for start in ("docker0: ", "[UFW BLOCK] ", "audit: ", "usb 1-1: Product: ") if "\n" not in text)) == []
+
+
+def test_what_is_an_event_begins_as_its_speaker_begins() -> None:
+    """So that others can tell where in a pasted line the kernel's words begin."""
+    spoken = [record for case in CASES for record in case["records"] if read([record])]
+    assert len(spoken) > 150
+    assert all(map(is_spoken, spoken))
+    assert not any(is_spoken(f"host1 kernel: {record}") for record in spoken)
 
 
 @pytest.mark.parametrize("line", dict.fromkeys(record for case in CASES for record in case["records"]))

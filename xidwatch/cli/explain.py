@@ -10,6 +10,7 @@ Texts and rules only: no hardware, no records.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xidwatch.core.explanations import Explanation, Explanations, conduct
-from xidwatch.core.kernel import Parser
+from xidwatch.core.kernel import Parser, is_spoken
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 from xidwatch.core.xids import Ask, XidRule
 from xidwatch.report import terminal
@@ -34,6 +35,7 @@ MOST_BEGINNINGS = 64  # words of a line that are tried as the beginning of what 
 LOWEST_SXID = 10_000  # Xids are far below, SXids begin there
 SOMEWHERE = PciAddress(0, 1, 0)  # a device, so that a number alone is read as in a line that names one
 
+_WORD = re.compile(r"[^\s\"'`*>;]+")
 _NUMBER = re.compile(r"\s*(?:(?P<what>s?xid)[\s:#=]*)?(?P<number>[0-9]{1,7})[\s.:]*", re.IGNORECASE)
 _ASKS = {
     Ask.NOTHING: "nothing",
@@ -155,13 +157,11 @@ def _told(event: KernelEvent, rules: Rules, texts: Explanations, *, pasted: bool
 def _events(text: str, parser: Parser) -> Iterator[KernelEvent]:
     """Of pasted lines: what stands before the kernel's words (time, host, quotation marks) is passed over word by word."""
     for number, line in enumerate(text.splitlines()):
-        found: tuple[KernelEvent, ...] = ()
-        for beginning in list(re.finditer(r"\S+", line))[:MOST_BEGINNINGS]:
-            said = line[beginning.start() :].lstrip("\"'`*>")
-            found = parser.feed(KernelMessage(number, 0, 0, 4, "", said.rstrip("\"'`*")))
-            if found:
+        for beginning in itertools.islice(_WORD.finditer(line), MOST_BEGINNINGS):
+            said = line[beginning.start() :].rstrip("\"'`*")
+            if is_spoken(said):
+                yield from parser.feed(KernelMessage(number, 0, 0, 4, "", said))
                 break
-        yield from found
     yield from parser.finish()
 
 

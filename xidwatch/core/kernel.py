@@ -33,7 +33,7 @@ from xidwatch.core.kernel_pci import PciLines
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress
 from xidwatch.core.xids import XidClass, XidRule, xid_rules
 
-__all__ = ["Family", "Parser", "XidClass", "XidRule", "is_driver_load", "xid_rules"]
+__all__ = ["Family", "Parser", "XidClass", "XidRule", "is_driver_load", "is_spoken", "xid_rules"]
 
 # `name[pid]: segfault ...`, `name[pid] bad frame ...`: the kernel names a process. No driver begins so, whatever the name is. The
 # bound matters as much: without it a name inside a driver's line could take that line away.
@@ -59,6 +59,11 @@ class Family(Protocol):
 # particular first: a port of the PCI core may have any driver's name.
 _FAMILIES: tuple[type[Family], ...] = (NvidiaLines, HostLines, HardwareLines, NvmeLines, PciLines)
 _BEGINS = re.compile(r"\s*(?:" + "|".join(f"({family.begins})" for family in _FAMILIES) + ")", re.ASCII)
+
+
+def is_spoken(text: str) -> bool:
+    """Whether a line begins as one of the speakers begins; nothing else is ever an event."""
+    return _BEGINS.match(text) is not None
 
 
 class Parser:

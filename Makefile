@@ -8,7 +8,7 @@ export PREFIX BINDIR UNITDIR DESTDIR
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test rig-container lint format bench nvml-fake wheel check-package lock install uninstall clean
+.PHONY: help run test rig-container lint format bench fuzz nvml-fake wheel check-package lock install uninstall clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | expand -t 16
@@ -38,6 +38,10 @@ format:  ## let ruff lay out the code and fix what it can
 bench:  ## figures: CPU, memory, latencies
 	@scripts/venv.sh dev
 	$(PY) -m bench $(ARGS)
+
+fuzz:  ## damaged and forged kernel lines against the parser (SECONDS=3600 SEED=1 for an hour that can be repeated)
+	@scripts/venv.sh dev
+	$(PY) -m tests.fuzz_kernel --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
 nvml-fake:  ## the NVIDIA library without a GPU, in build/nvml (ARGS: functions to leave out)
 	@scripts/venv.sh dev

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from xidwatch.config import (
     as_mapping,
     check_watchdog,
     load_config,
-    load_rules,
     parse_config,
-    rules_dir,
 )
 
 SHIPPED = Path(__file__).parent.parent / "rules"
@@ -309,52 +306,3 @@ def test_an_interval_has_to_fit_twice_into_the_watchdog() -> None:
     check_watchdog(config, 120)
     with pytest.raises(ConfigError, match=r'interval: "60s" is longer than half of the unit\'s WatchdogSec \(90 s\)'):
         check_watchdog(config, 90)
-
-
-# --- rules
-
-
-def test_rules_are_those_of_the_package_or_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As given; else inside the installed package; else beside it in the checkout."""
-    assert rules_dir(tmp_path) == tmp_path
-    monkeypatch.setattr(settings, "__file__", str(tmp_path / "xidwatch" / "config" / "__init__.py"))
-    assert rules_dir(None) == tmp_path / "rules"
-    (tmp_path / "xidwatch" / "_rules").mkdir(parents=True)
-    assert rules_dir(None) == tmp_path / "xidwatch" / "_rules"
-
-
-def test_the_shipped_rules_are_sound() -> None:
-    """The conditions the program is built on are among them, and Xid 79 ends talk with the driver."""
-    rules = load_rules(rules_dir(None))
-    wanted = {"ConfigSpaceAllOnes", "ConfigSpaceReset", "GpuLost", "DriverFatalXid", "ProbeStuck", "KernelLogGap"}
-    assert wanted <= {rule.type for rule in rules.conditions}
-    assert rules.xids[79].driver_fatal
-
-
-def test_every_mistake_in_both_rule_files_is_said_at_once(tmp_path: Path) -> None:
-    """Each with its file and its row."""
-    (tmp_path / "conditions.toml").write_text(
-        '[A]\nabout = "gpu"\nwhen = "no_such_quantity > 0"\nseverity = "error"\nsource = "x"\n[B]\nabout = "moon"\n'
-    )
-    (tmp_path / "xid.toml").write_text('[xid]\n79 = { mnemonic = "X", class = "link", severity = "awful" }\nx = 1\n')
-    with pytest.raises(ConfigError) as refused:
-        load_rules(tmp_path)
-    said = refused.value.problems
-    assert {line.split(": ")[0] for line in said} == {str(tmp_path / "conditions.toml"), str(tmp_path / "xid.toml")}
-    for part in ("A.when", "no_such_quantity", "B.about", "'moon'", "xid.79.severity", "xid.x"):
-        assert any(part in line for line in said), part
-
-
-def test_a_rule_file_that_is_not_there_hides_nothing_in_the_other(tmp_path: Path) -> None:
-    """Both are looked at whatever the first one holds."""
-    with pytest.raises(ConfigError) as refused:
-        load_rules(tmp_path)
-    assert [line.rpartition("/")[2] for line in refused.value.problems] == [
-        "conditions.toml: No such file or directory",
-        "xid.toml: No such file or directory",
-    ]
-    shutil.copy(SHIPPED / "conditions.toml", tmp_path)
-    (tmp_path / "xid.toml").write_text("[")
-    with pytest.raises(ConfigError, match=r"xid\.toml: not TOML") as refused:
-        load_rules(tmp_path)
-    assert len(refused.value.problems) == 1

@@ -71,6 +71,15 @@ def test_a_forged_line_hides_no_real_one() -> None:
     assert len(opened(out)) == 1
 
 
+@pytest.mark.parametrize(("severity", "looks"), [("Correctable", 0), ("Uncorrectable (Non-Fatal)", 1), ("Uncorrectable (Fatal)", 1)])
+def test_a_corrected_error_of_a_link_is_no_reason_to_look(severity: str, looks: int) -> None:
+    """A poor link brings one every second for years; an uncorrected one may mean that the device has gone."""
+    story = quiet()
+    out = story.kernel(f"pcieport 0000:00:01.1: AER: {severity} error message received from 0000:11:00.0")
+    assert len(records(out)) == 1
+    assert len(asked(out, ActionKind.LOOK)) == looks
+
+
 # ------------------------------------------------------------------------------------------------------ a fresh driver
 
 

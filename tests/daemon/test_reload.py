@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.clock import FakeClock
-from xidwatch.config import Config, parse_config
+from xidwatch.config import Config, load_rules, parse_config, rules_dir
 from xidwatch.daemon import reload
 from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.main import waiting_for_restart
@@ -35,12 +35,12 @@ class Nursery:
 class Rig:
     """One reading under way, and what it came to."""
 
-    def __init__(self, path: Path | None, watchdog_seconds: float = 0.0) -> None:
+    def __init__(self, path: Path | None, watchdog_seconds: float = 0.0, rules: tuple[Path, Path] | None = None) -> None:
         self.clock = FakeClock()
         self.loop = Loop(self.clock)
         self.nursery = Nursery()
         self.ends: list[tuple[Config | None, list[str]]] = []
-        self.reload = Reload(self.loop, self.nursery, path, watchdog_seconds, lambda *end: self.ends.append(end))  # type: ignore[arg-type]
+        self.reload = Reload(self.loop, self.nursery, path, watchdog_seconds, lambda *end: self.ends.append(end), rules)  # type: ignore[arg-type]
 
     @property
     def child(self) -> socket.socket:
@@ -99,6 +99,29 @@ def test_without_a_file_the_defaults_are_taken(tmp_path: Path, monkeypatch: pyte
     rig = Rig(None)
     rig.run_child()
     assert rig.ends == [(Config(), [])]
+
+
+def test_the_rules_come_with_it(tmp_path: Path) -> None:
+    """As shipped, and as the site has changed them since."""
+    (tmp_path / "a.toml").write_text('[xid]\n92 = { severity = "error" }\n[conditions.GpuLost]\nhold = "7s"\n')
+    (tmp_path / "config").write_text("")
+    rig = Rig(tmp_path / "config", rules=(rules_dir(None), tmp_path))
+    rig.run_child()
+    assert rig.ends == [(Config(), [])]
+    assert rig.reload.rules
+    assert rig.reload.rules.xids == load_rules(rules_dir(None), tmp_path).xids != load_rules(rules_dir(None)).xids
+    assert [rule.hold_seconds for rule in rig.reload.rules.conditions if rule.type == "GpuLost"] == [7.0]
+
+
+def test_rules_that_are_wrong_refuse_the_configuration_as_well(tmp_path: Path) -> None:
+    """With file and key; neither is taken."""
+    (tmp_path / "a.toml").write_text('[xid]\n92 = { severity = "awful" }\n')
+    (tmp_path / "config").write_text('interval = "5s"\n')
+    rig = Rig(tmp_path / "config", rules=(rules_dir(None), tmp_path))
+    rig.run_child()
+    ((config, problems),) = rig.ends
+    assert (config, rig.reload.rules) == (None, None)
+    assert problems[0].startswith(f"{tmp_path / 'a.toml'}: xid.92.severity: expected one of info")
 
 
 def test_a_reader_that_dies_is_told_once() -> None:

@@ -17,7 +17,7 @@ from typing import NoReturn
 from xidwatch import __version__
 from xidwatch.config import DEFAULT_STATE
 
-COMMANDS = ("run", "status", "report", "decode", "note", "allow_driver")
+COMMANDS = ("run", "status", "report", "decode", "explain", "note", "allow_driver")
 EX_USAGE = 64
 EX_INTERRUPTED = 130  # as a shell says of SIGINT
 EX_PIPE = 141  # and of SIGPIPE
@@ -52,7 +52,7 @@ def _shared(command: argparse.ArgumentParser, default: object) -> None:
     options = (
         ("--config", "FILE", "settings (default /etc/xidwatch/config.toml; none is needed)"),
         ("--state-dir", "DIR", f"where records are kept (default {DEFAULT_STATE})"),
-        ("--rules-dir", "DIR", "conditions.toml and xid.toml (default: as shipped)"),
+        ("--rules-dir", "DIR", "conditions.toml, xid.toml, explain.toml (default: as shipped)"),
     )
     for name, metavar, meaning in options:
         command.add_argument(name, type=Path, metavar=metavar, help=meaning, default=default)

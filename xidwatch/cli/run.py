@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from xidwatch.config import ConfigError, check_watchdog, load_config, load_rules, rules_dir
+from xidwatch.config import ConfigError, check_watchdog, load_config, load_rules, overrides_dir, rules_dir
 
 EX_CANTCREAT = 73
 EX_TEMPFAIL = 75
@@ -32,12 +32,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         config = load_config(arguments.config)
         check_watchdog(config, Notifier().watchdog_seconds)
-        rules = load_rules(rules_dir(arguments.rules_dir))
+        rule_places = (rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
+        rules = load_rules(*rule_places)
     except ConfigError as error:
         return _refuse(EX_CONFIG, *error.problems)
     state_dir = arguments.state_dir.absolute()
     place = run_dir(state_dir, os.environ.get("RUNTIME_DIRECTORY", ""))
-    settings = Settings(state_dir, place, config, rules, arguments.config, log_mode(), arguments.once)
+    settings = Settings(state_dir, place, config, rules, arguments.config, log_mode(), arguments.once, rule_places=rule_places)
     try:
         return run_daemon(settings)
     except AlreadyRunning as error:

@@ -30,19 +30,16 @@ Without any file the defaults below hold.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from xidwatch.config.checks import mistakes
 from xidwatch.config.strict import fields
 from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
-from xidwatch.core.kernel import XidRule, xid_rules
-from xidwatch.core.rules import Rule, RulesError, load
+from xidwatch.rulefiles import ConfigError, Rules, load_rules, overrides_dir, parse_rules, read_toml, rule_tables, rules_dir
 
 __all__ = [
     "DEFAULT_CONFIG",
@@ -58,7 +55,10 @@ __all__ = [
     "check_watchdog",
     "load_config",
     "load_rules",
+    "overrides_dir",
     "parse_config",
+    "parse_rules",
+    "rule_tables",
     "rules_dir",
 ]
 
@@ -66,43 +66,15 @@ DEFAULT_CONFIG = Path("/etc/xidwatch/config.toml")
 DEFAULT_STATE = Path("/var/lib/xidwatch")
 DEFAULT_RUN = Path("/run/xidwatch")
 
-T = TypeVar("T")
-
-
-class ConfigError(Exception):
-    """Everything that is wrong, one line each: where, what, and what to do."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """All rule files, checked."""
-
-    conditions: tuple[Rule, ...]
-    xids: Mapping[int, XidRule]
-
 
 def load_config(path: Path | None) -> Config:
     """Read and check a file; without one (None, and the default path absent) the defaults. Raises ConfigError."""
     try:
-        return parse_config(_toml(path or DEFAULT_CONFIG), str(path or DEFAULT_CONFIG))
+        return parse_config(read_toml(path or DEFAULT_CONFIG), str(path or DEFAULT_CONFIG))
     except ConfigError as error:
         if path is None and isinstance(error.__cause__, FileNotFoundError):
             return Config()
         raise
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror}"]) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError([f"{path}: not TOML: {error}"]) from error
 
 
 def parse_config(table: Mapping[str, Any], name: str = "config") -> Config:
@@ -114,35 +86,6 @@ def parse_config(table: Mapping[str, Any], name: str = "config") -> Config:
     if problems:
         raise ConfigError([f"{name}: {problem}" for problem in problems])
     return config
-
-
-def rules_dir(given: Path | None) -> Path:
-    """Where the rules are: as given, inside the installed package, or in the checkout beside it."""
-    if given is not None:
-        return given
-    package = Path(__file__).parent.parent
-    inside = package / "_rules"
-    return inside if inside.is_dir() else package.parent / "rules"
-
-
-def load_rules(directory: Path) -> Rules:
-    """Read and check every rule file. Raises ConfigError with every problem."""
-    problems: list[str] = []
-    conditions = _rule_file(directory / "conditions.toml", load, problems)
-    xids = _rule_file(directory / "xid.toml", xid_rules, problems)
-    if conditions is None or xids is None:
-        raise ConfigError(problems)
-    return Rules(conditions, xids)
-
-
-def _rule_file(path: Path, read: Callable[[Mapping[str, object]], T], problems: list[str]) -> T | None:
-    try:
-        return read(_toml(path))
-    except RulesError as error:
-        problems += [f"{path}: {problem}" for problem in error.problems]
-    except ConfigError as error:
-        problems += error.problems
-    return None
 
 
 def check_watchdog(config: Config, watchdog_seconds: float) -> None:

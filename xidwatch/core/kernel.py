@@ -11,7 +11,10 @@ the names of his processes and files, line breaks included, and the kernel print
     NVRM: Xid (PCI:0000:3b:00): 31, pid=26039, name=
     NVRM: Xid 79, channel 0x0000000a
 
-The lines of one speaker are one `Family` in a module of their own (`kernel_nvidia`), which this one only lists.
+The lines of one speaker are one `Family` in a module of their own (`kernel_nvidia`, `kernel_pci`, ...), which this one only lists. An
+event goes out with the first line that decides it, under the number and time of the record's first line; what the same report goes on
+to say is swallowed by the family. Its text is that of the line that decided, behind those it needed to (the first two of a loss at
+probe time, the first ones of the firmware's records).
 """
 
 from __future__ import annotations
@@ -22,11 +25,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
+from xidwatch.core.kernel_hardware import HardwareLines
+from xidwatch.core.kernel_host import HostLines
 from xidwatch.core.kernel_nvidia import LONGEST_NAME, NvidiaLines, is_driver_load
+from xidwatch.core.kernel_nvme import NvmeLines
+from xidwatch.core.kernel_pci import PciLines
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress
 from xidwatch.core.xids import XidClass, XidRule, xid_rules
 
-__all__ = ["Family", "Parser", "XidClass", "XidRule", "is_driver_load", "xid_rules"]
+__all__ = ["Family", "Parser", "XidClass", "XidRule", "is_driver_load", "is_spoken", "xid_rules"]
 
 # `name[pid]: segfault ...`, `name[pid] bad frame ...`: the kernel names a process. No driver begins so, whatever the name is. The
 # bound matters as much: without it a name inside a driver's line could take that line away.
@@ -36,15 +43,27 @@ _NAMED_PROCESS = re.compile(rf".{{0,{LONGEST_NAME}}}\[[0-9]{{1,10}}\](?:[:\s]|$)
 class Family(Protocol):
     """The lines of one speaker, and what it has to remember between them."""
 
-    @property
-    def needles(self) -> tuple[str, ...]:
-        """Every line it cares for holds one of these, case and all. As few as possible: each is looked for in every record."""
+    begins: str  # a regular expression, without groups that capture: how every line begins that it cares for, case and all
 
     def read(self, line: KernelMessage) -> KernelEvent | None:
         """The event of one line, stripped and without a line break. Never raises."""
 
     def is_one_sentence(self, text: str) -> bool:
         """Whether a record that begins so is the speaker's to its end, over all its line breaks."""
+
+    def finish(self) -> KernelEvent | None:
+        """An event that still waits for lines of its record, at the end of the log."""
+
+
+# One look at a line's beginning tells whose it is: nearly every line of a log is nobody's, and its length costs nothing. The most
+# particular first: a port of the PCI core may have any driver's name.
+_FAMILIES: tuple[type[Family], ...] = (NvidiaLines, HostLines, HardwareLines, NvmeLines, PciLines)
+_BEGINS = re.compile(r"\s*(?:" + "|".join(f"({family.begins})" for family in _FAMILIES) + ")", re.ASCII)
+
+
+def is_spoken(text: str) -> bool:
+    """Whether a line begins as one of the speakers begins; nothing else is ever an event."""
+    return _BEGINS.match(text) is not None
 
 
 class Parser:
@@ -53,8 +72,12 @@ class Parser:
     def __init__(self, xids: Mapping[int, XidRule]) -> None:
         self._xids = xids
         self._nvidia = NvidiaLines(xids)
-        self._families: tuple[Family, ...] = (self._nvidia,)
-        self._needles = tuple(needle for family in self._families for needle in family.needles)
+        self._hardware = HardwareLines()
+        self._families: tuple[Family, ...] = (self._nvidia, HostLines(), self._hardware, NvmeLines(), PciLines())
+
+    def use(self, xids: Mapping[int, XidRule]) -> None:
+        """Other rules from here on; what the log has said so far is not forgotten."""
+        self._xids = self._nvidia.xids = xids
 
     @property
     def uuids(self) -> Mapping[PciAddress, str]:
@@ -63,47 +86,57 @@ class Parser:
 
     def feed(self, message: KernelMessage) -> tuple[KernelEvent, ...]:
         """The events of one record; nothing to act on in what follows a line break, nor in a record that a process wrote (`injected`)."""
-        for needle in self._needles:
-            if needle in message.text:
-                break
-        else:
-            return ()  # nearly every record of a log; a flood of them must cost next to nothing
-        if _NAMED_PROCESS.match(message.text.strip()):
+        text = message.text
+        if not _BEGINS.match(text) and "\n" not in text:  # nearly every record of a log; a flood of them must cost next to nothing
+            return self._passed_over(message) if self._hardware.holds else ()
+        if _NAMED_PROCESS.match(text.strip()):
             return ()
         first, *further = self._lines(message)
         if message.from_kernel:
-            return (*self._events([first], self._families), *map(_unacted, self._events(further, self._apart())))
-        events = self._events([first, *further], self._apart())
-        return tuple(replace(_unacted(event), injected=True) for event in events)
+            return (*self._events([first], self._families), *map(_unacted, self._apart(further)))
+        return tuple(replace(_unacted(event), injected=True) for event in self._apart([first, *further]))
 
-    def _apart(self) -> tuple[Family, ...]:
+    def finish(self) -> tuple[KernelEvent, ...]:
+        """What is still held at the end of the log."""
+        return _given(family.finish() for family in self._families)
+
+    def _passed_over(self, message: KernelMessage) -> tuple[KernelEvent, ...]:
+        return _given([self._hardware.pass_over(message.usec)]) if message.from_kernel else ()
+
+    def _apart(self, lines: list[KernelMessage]) -> tuple[KernelEvent, ...]:
         """With a memory of its own: what anybody may have written must not complete, swallow or rename what the kernel writes."""
-        return (NvidiaLines(self._xids),)
+        if not lines:
+            return ()
+        apart = Parser(self._xids)
+        return (*apart._events(lines, apart._families), *apart.finish())
 
     def _events(self, lines: Iterable[KernelMessage], families: tuple[Family, ...]) -> Iterator[KernelEvent]:
         for line in lines:
-            if _NAMED_PROCESS.match(line.text):
+            match = _BEGINS.match(line.text)
+            if match is None or match.lastindex is None or _NAMED_PROCESS.match(line.text):
                 continue
-            for family in families:
-                if any(needle in line.text for needle in family.needles) and (event := family.read(line)):
-                    yield event
-                    break
+            if event := families[match.lastindex - 1].read(line):
+                yield event
 
     def _lines(self, message: KernelMessage) -> list[KernelMessage]:
-        """A record's lines, stripped; at least one. A line without a needle goes on with the one before."""
+        """A record's lines, stripped; at least one. A line that begins as nobody's does goes on with the one before."""
         text = message.text.strip()
         if "\n" not in text:
             return [message if text == message.text else replace(message, text=text)]
         pieces = [piece.strip() for piece in text.split("\n")]
         if any(family.is_one_sentence(text) for family in self._families):
             return [replace(message, text=" ".join(pieces))]
-        told: list[str] = []
-        for piece in pieces:
-            if told and not any(needle in piece for needle in self._needles):
-                told[-1] = f"{told[-1]} {piece}".rstrip()
+        told = [[pieces[0]]]
+        for piece in pieces[1:]:
+            if _BEGINS.match(piece):
+                told.append([piece])
             else:
-                told.append(piece)
-        return [replace(message, text=line) for line in told]
+                told[-1].append(piece)
+        return [replace(message, text=" ".join(parts).rstrip()) for parts in told]
+
+
+def _given(events: Iterable[KernelEvent | None]) -> tuple[KernelEvent, ...]:
+    return tuple(event for event in events if event)
 
 
 def _unacted(event: KernelEvent) -> KernelEvent:

@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 from xidwatch.core.xids import XidClass, XidRule
 
+SECOND_USEC = 1_000_000
 EXCEPTION_USEC = 50_000  # how long after its head the further records of an Xid 13 may come
-ANNOUNCED_LINES = 2  # how many NVRM lines further on the end of "The NVIDIA GPU ..." may stand
+OPENED_LINES = 2  # how many NVRM lines further on the end of "The NVIDIA GPU ..." may stand
+TOLD_USEC = 1_000_000  # how long after an event the driver may say it again in other words
+MOST_TOLD = 1024  # remembered at a time; a damaged log may name any number of GPUs
 
 LONGEST_NAME = 15  # characters of a process's name: TASK_COMM_LEN of linux/sched.h, less the end mark
 
@@ -40,6 +43,7 @@ _CAUSED_BY = re.compile(r"caused by previous Xid ([0-9]{1,5})", re.ASCII)
 _RECOVERY = re.compile(
     r"\bGPU recovery action changed (?:from 0x[0-9a-fA-F]{1,8} \([^)]*\) )?to 0x(?P<action>[0-9a-fA-F]{1,8}) \((?P<words>[^)]*)\)"
 )
+_MIG = re.compile(r" GPU-I:(?P<gi>[0-9]{1,4})(?: GPU-CI:(?P<ci>[0-9]{1,4}))?", re.ASCII)
 _UUID = re.compile(r"^NVRM: GPU at (?P<where>PCI:\S+): (?P<uuid>GPU-[0-9a-fA-F-]{1,64})$")
 _SXID = re.compile(
     r"^nvidia-nvswitch[0-9]*: SXid \((?P<where>[^)]*)\): (?P<sxid>[0-9]{1,7})(?:[,\s]\s*(?P<said>.*))?$", re.ASCII | re.DOTALL
@@ -59,6 +63,8 @@ _LOADING = re.compile(
     r"^NVRM: loading NVIDIA UNIX (?:Open Kernel Module for \w{2,16}|\w{2,16} Kernel Module) {1,2}[0-9]{1,4}\.[0-9][0-9.-]{0,15}(?: |$)",
     re.ASCII,
 )
+_UNUSABLE = "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid"
+_OPENINGS = ("NVRM: The NVIDIA GPU ", _UNUSABLE)
 # Words of a client that the driver repeats: its name, and up to 63 characters that it calls its version.
 _REPEATED = ("NVRM: API mismatch", "NVRM: has the version ")
 # The domain has four digits, more for VMD and some hypervisors; an Xid prints no function.
@@ -79,13 +85,13 @@ class NvidiaLines:
     """Reads one line at a time; remembers only what a later line of the same event leans on."""
 
     # Case matters: network chips print an "XID 541" of their own.
-    needles = ("NVRM: ", "SXid (", "global fatal error")
+    begins = r"NVRM: |nvidia-nvswitch|nvidia-uvm: "
 
     def __init__(self, xids: Mapping[int, XidRule]) -> None:
         self.uuids: dict[PciAddress, str] = {}
-        self._xids = xids
-        self._line_number = 0  # of NVRM lines: other speakers may come in between
-        self._announced: tuple[int, PciAddress] | None = None  # (line number, address) of the last "The NVIDIA GPU ..."
+        self.xids = xids
+        self._opened: list[KernelMessage] = []  # NVRM lines of a sentence that has begun, and not yet said what is the matter
+        self._told: dict[tuple[str, PciAddress], int] = {}  # losses and failed starts that have had their event: usec
         self._exceptions: dict[PciAddress | None, int] = {}  # Xid 13 still being told: usec of its head
 
     def read(self, line: KernelMessage) -> KernelEvent | None:
@@ -99,22 +105,31 @@ class NvidiaLines:
             return _by_phrase(line)  # the UVM module speaks for itself where RM does not speak for it
         if not text.startswith("NVRM: "):
             return None  # somebody's words about the driver inside a line of another speaker
-        self._line_number += 1
+        self._keep_opened(line)
         if text.startswith("NVRM: Xid"):
             return self._xid(line)
-        if announced := _address_of(_ANNOUNCED.match(text)):
-            self._announced = (self._line_number, announced)
         if "fallen off the bus" in text:
             return self._bus_loss(line)
         if match := _UUID.match(text):
             if gpu := _address_of(match):
                 self.uuids[gpu] = match["uuid"]
             return None
-        return _by_phrase(line)
+        return self._other(line)
 
     def is_one_sentence(self, text: str) -> bool:
         """The probe-time loss, which has no place for anybody else's words."""
         return text.startswith("NVRM: The NVIDIA GPU ")
+
+    def finish(self) -> KernelEvent | None:
+        """Nothing is ever held."""
+        return None
+
+    def _keep_opened(self, line: KernelMessage) -> None:
+        """A sentence that stands in several records, as far as it has come. Other speakers may come in between."""
+        if line.text.startswith(_OPENINGS):
+            self._opened = [line]
+        elif self._opened:
+            self._opened = [*self._opened, line] if len(self._opened) <= OPENED_LINES else []
 
     def _xid(self, line: KernelMessage) -> KernelEvent | None:
         match = _XID.match(line.text)
@@ -126,10 +141,13 @@ class NvidiaLines:
         pid, process, said = _who(match["body"] or "")
         if number == 13 and self._continues_exception(line.usec, pci, said):
             return None
-        rule = self._xids.get(number) or XidRule(number, "", XidClass.INFORMATIONAL, Severity.WARNING)
+        rule = self.xids.get(number) or XidRule(number, "", XidClass.INFORMATIONAL, Severity.WARNING)
         recovery = _recovery(said) if number == 154 else None
         fatal = recovery.driver_fatal if recovery else rule.driver_fatal
         cause = _CAUSED_BY.search(said)
+        gi, ci = _mig(match["where"] or "")
+        if rule.bus_lost and pci is not None:
+            self._tell("lost", pci, line.usec)
         return KernelEvent(
             line.seq,
             line.usec,
@@ -144,6 +162,8 @@ class NvidiaLines:
             caused_by=int(cause[1]) if cause else None,
             bus_lost=rule.bus_lost and pci is not None,  # "NVRM: Xid 79, a" is a name like any other
             driver_fatal=fatal and pci is not None,
+            mig_gi=gi,
+            mig_ci=ci,
         )
 
     def _continues_exception(self, usec: int, pci: PciAddress | None, said: str) -> bool:
@@ -153,7 +173,7 @@ class NvidiaLines:
         ESR ...`) and last the channel with the process (`pid=..., Graphics Exception: channel ...`): three records within
         3 ms on an H200 with driver 580. The event goes out at the head; whom it hit comes too late for it.
         """
-        self._exceptions = {gpu: head for gpu, head in self._exceptions.items() if 0 <= usec - head <= EXCEPTION_USEC}
+        self._exceptions = {gpu: head for gpu, head in self._exceptions.items() if _is_told_together(head, usec)}
         further = said.startswith("Graphics Exception:")
         continues = further and pci in self._exceptions
         if further and not said.startswith("Graphics Exception: ESR"):
@@ -162,10 +182,10 @@ class NvidiaLines:
             self._exceptions[pci] = usec
         return continues
 
-    def _bus_loss(self, line: KernelMessage) -> KernelEvent:
+    def _bus_loss(self, line: KernelMessage) -> KernelEvent | None:
         """A loss without a number. Of a running GPU it means what Xid 79 means; at probe time no driver held the GPU yet.
 
-        NVRM: GPU at 0000:2b:00.0 has fallen off the bus.
+        NVRM: GPU at 0000:2b:00.0 has fallen off the bus.          None where an Xid 79 of this GPU has just said it
 
         NVRM: The NVIDIA GPU 0000:b3:00.0
         NVRM: (PCI ID: 10de:26b5) installed in this system has
@@ -173,13 +193,45 @@ class NvidiaLines:
         """
         running = _LOST.match(line.text)
         pci = _address_of(running or _ANNOUNCED.match(line.text))
-        if pci is None and self._announced and _AFTER_ANNOUNCED.match(line.text):
-            number, announced = self._announced
-            pci = announced if self._line_number - number <= ANNOUNCED_LINES else None
+        if running and pci and self._is_told("lost", pci, line.usec):
+            return None
+        first, text = line, line.text
+        if pci is None and self._opened and _AFTER_ANNOUNCED.match(line.text):
+            pci = _address_of(_ANNOUNCED.match(self._opened[0].text))
+            first, text = self._opened[0], " ".join(opened.text for opened in self._opened)
         lost = pci is not None
-        rule = self._xids.get(79)
+        rule = self.xids.get(79)
         fatal = lost and running is not None and rule is not None and rule.driver_fatal
-        return KernelEvent(line.seq, line.usec, "xid", Severity.CRITICAL, line.text, pci=pci, bus_lost=lost, driver_fatal=fatal)
+        return KernelEvent(first.seq, first.usec, "xid", Severity.CRITICAL, text, pci=pci, bus_lost=lost, driver_fatal=fatal)
+
+    def _other(self, line: KernelMessage) -> KernelEvent | None:
+        """By its words. A start that failed is told twice, by RM and by the module around it; an unusable BAR in two lines."""
+        event = _by_phrase(line)
+        if event is None or event.kind != "nvrm_init_fail":
+            return event
+        if event.pci and "rm_init_adapter failed" in line.text and self._is_told("start", event.pci, line.usec):
+            return None
+        if event.pci:
+            self._tell("start", event.pci, line.usec)
+        if self._opened and self._opened[0].text.startswith(_UNUSABLE) and "BAR" in line.text:
+            first = self._opened[0]
+            return replace(event, seq=first.seq, usec=first.usec, text=" ".join(opened.text for opened in self._opened))
+        return event
+
+    def _tell(self, what: str, gpu: PciAddress, usec: int) -> None:
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
+        self._told[what, gpu] = usec
+
+    def _is_told(self, what: str, gpu: PciAddress, usec: int) -> bool:
+        told = self._told.get((what, gpu))
+        return told is not None and 0 <= usec - told <= TOLD_USEC
+
+
+def _is_told_together(head_usec: int, usec: int) -> bool:
+    """Whether records of these times can be of one exception. A log whose times are whole seconds cannot tell less than one."""
+    coarse = head_usec % SECOND_USEC == usec % SECOND_USEC == 0
+    return 0 <= usec - head_usec <= (SECOND_USEC if coarse else EXCEPTION_USEC)
 
 
 def _address(text: str) -> PciAddress | None:
@@ -187,10 +239,7 @@ def _address(text: str) -> PciAddress | None:
     words = text.removeprefix("PCI:").split()
     if not words:
         return None
-    try:
-        return PciAddress.parse(words[0].removeprefix("00") if _BUS_AND_DEVICE.match(words[0]) else words[0])
-    except ValueError:
-        return None
+    return PciAddress.try_parse(words[0].removeprefix("00") if _BUS_AND_DEVICE.match(words[0]) else words[0])
 
 
 def _address_of(match: re.Match[str] | None) -> PciAddress | None:
@@ -200,6 +249,12 @@ def _address_of(match: re.Match[str] | None) -> PciAddress | None:
 def _address_in(text: str) -> PciAddress | None:
     match = _ADDRESS.search(text)
     return _address(match[0]) if match else None
+
+
+def _mig(where: str) -> tuple[int | None, int | None]:
+    """(GPU instance, compute instance) of `PCI:0000:17:00 GPU-I:02 GPU-CI:00`."""
+    match = _MIG.search(where) if "GPU-I" in where else None
+    return (int(match["gi"]), int(match["ci"]) if match["ci"] else None) if match else (None, None)
 
 
 def _who(body: str) -> tuple[int | None, str | None, str]:
@@ -269,7 +324,7 @@ _PHRASES = (
 def _by_phrase(line: KernelMessage) -> KernelEvent | None:
     text = line.text.lower()
     for phrase in _PHRASES:
-        if all(map(text.__contains__, phrase.words)):
+        if phrase.words[0] in text and all(map(text.__contains__, phrase.words)):
             pci, fatal = _address_in(line.text), _UVM_FATAL.match(line.text) is not None
             return KernelEvent(line.seq, line.usec, phrase.kind, phrase.severity, line.text, pci=pci, driver_fatal=fatal)
     return None

@@ -86,6 +86,14 @@ class PciAddress:
             int(match["function"] or "0", 16),
         )
 
+    @classmethod
+    def try_parse(cls, text: str) -> PciAddress | None:
+        """The same; None for anything else."""
+        try:
+            return cls.parse(text)
+        except ValueError:
+            return None
+
     def __str__(self) -> str:
         return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.{self.function:x}"
 

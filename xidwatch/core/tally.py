@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Subject, Value
+from xidwatch.core.model import KernelEvent, Missing, Moment, PciAddress, Severity, Subject, Value
 
 XID_WINDOW_SECONDS = 45
 RECORDS_PER_TICK = 500  # distinct events written out between two ticks; a flood beyond is counted, not written
@@ -17,6 +17,7 @@ INJECTED_PER_TICK = 100  # the same for what processes write: a budget of its ow
 MOST_HEADS = 2000  # of them, however unlike each other: past it also what has not been seen in any form is counted only
 MOST_NAMED = 256  # addresses the log may name beside the GPUs that are there: what it says of a further one, it says of the driver
 DRIVER = Subject("driver", "nvidia")
+LOOK_KINDS = frozenset({"aer", "dpc", "pciehp", "uvm_fatal", "power_state"})
 
 FoldKey = tuple[str, int | None, PciAddress | None, str]
 Folds = Mapping[FoldKey, tuple[KernelEvent, int]]  # the latest of each distinct event since the last tick, and how often again
@@ -66,6 +67,11 @@ def bounded(
                 event = replace(event, pci=None)  # noqa: PLW2901
         kept.append((at, event))
     return (tally if len(named) == len(tally.named) else replace(tally, named=frozenset(named))), kept
+
+
+def asks_for_a_look(event: KernelEvent) -> bool:
+    """Whether a device may have gone. A corrected error has cost nothing, and a poor link brings one every second for years."""
+    return event.kind in LOOK_KINDS and event.severity is not Severity.INFO
 
 
 def count(tally: Tally, events: Iterable[tuple[Moment, KernelEvent]]) -> tuple[Tally, tuple[bool, ...]]:

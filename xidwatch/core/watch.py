@@ -52,7 +52,6 @@ from xidwatch.core.state import State, Step
 
 __all__ = ["State", "conditions_with_severity", "next_id", "step", "verdict"]
 
-LOOK_KINDS = frozenset({"aer", "dpc", "pciehp", "uvm_fatal", "power_state"})
 SECONDS_BETWEEN_LOOKS = 1.0
 FATAL_LINES, LOST_LINES = "driver_fatal_lines", "bus_lost_lines"
 
@@ -199,7 +198,7 @@ def _event(now: Step, event: KernelEvent, at: Moment, read_at: Moment, *, deserv
         return
     cause = _cause(now.out[before:], event)
     # A lost switch brings hundreds of lines; one look answers them all.
-    if (news or event.kind in LOOK_KINDS) and read_at.mono - now.state.looked_at >= SECONDS_BETWEEN_LOOKS:
+    if (news or tally.asks_for_a_look(event)) and read_at.mono - now.state.looked_at >= SECONDS_BETWEEN_LOOKS:
         _look(now, read_at, cause)
     if event.driver_fatal and not now.state.driver_released:
         now.change(driver_released=True)

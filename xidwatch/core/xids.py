@@ -1,7 +1,7 @@
 """Xids as data: what a row of rules/xid.toml means.
 
-    79 = { mnemonic = "GPU_HAS_FALLEN_OFF_THE_BUS", class = "link", severity = "critical", driver_fatal = true, bus_lost = true }
-    64 = { mnemonic = "INFOROM_DRAM_RETIREMENT_FAILURE", class = "memory", severity = "critical", text = { pending = "warning" } }
+    79 = { mnemonic = "GPU_HAS_FALLEN_OFF_THE_BUS", class = "link", severity = "critical", asks = "reboot", driver_fatal = true, ... }
+    64 = { mnemonic = "INFOROM_DRAM_RETIREMENT_FAILURE", class = "memory", severity = "critical", text = { pending = "warning" }, ... }
 
 Law: validation of rows and their lookup. How a line is read is `kernel_nvidia`.
 """
@@ -32,6 +32,23 @@ class XidClass(StrEnum):
     ECHO = "echo"  # follows from another event and says nothing by itself
 
 
+class Ask(StrEnum):
+    """What NVIDIA wants done about an Xid."""
+
+    NOTHING = "nothing"
+    RESTART_APPLICATION = "restart-application"
+    CHECK_APPLICATION = "check-application"
+    RESET_GPU = "reset-gpu"
+    RESTART_GUEST = "restart-guest"
+    REBOOT = "reboot"
+    CHECK_CONNECTION = "check-connection"  # cables, seating, auxiliary power, NVLink
+    UPDATE_SOFTWARE = "update-software"
+    SUPPORT = "support"
+    FOLLOW = "follow"  # another line: the Xid it follows from, or the action of an Xid 154
+    AS_SAID = "as-said"  # in the line itself
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class XidRule:
     """One row of rules/xid.toml."""
@@ -42,6 +59,8 @@ class XidRule:
     severity: Severity
     driver_fatal: bool = False  # after it NVML must not be asked again this boot; only where the line names a device in its place
     bus_lost: bool = False  # it says that the device has left the bus; likewise
+    asks: Ask = Ask.UNKNOWN
+    source: str = ""
     by_text: tuple[tuple[str, Severity], ...] = ()  # the first text that the line holds decides before the number does
 
     def severity_of(self, said: str) -> Severity:
@@ -49,7 +68,7 @@ class XidRule:
         return next((severity for text, severity in self.by_text if text in said), self.severity)
 
 
-_ROW_KEYS = {"mnemonic", "class", "severity", "driver_fatal", "bus_lost", "text"}
+_ROW_KEYS = ("mnemonic", "class", "severity", "asks", "source", "text", "driver_fatal", "bus_lost")
 
 
 def xid_rules(table: Mapping[str, object]) -> Mapping[int, XidRule]:
@@ -75,11 +94,14 @@ def _row_problems(path: str, key: str, row: object) -> Iterator[str]:
     if not isinstance(row, Mapping):
         yield f"{path}: expected a table"
         return
-    yield from (f"{path}.{unknown}: unknown key" for unknown in row if unknown not in _ROW_KEYS)
+    yield from (f"{path}.{unknown}: unknown key (known here: {', '.join(_ROW_KEYS)})" for unknown in row if unknown not in _ROW_KEYS)
     if not isinstance(row.get("mnemonic"), str) or not row["mnemonic"]:
         yield f"{path}.mnemonic: expected a name"
     yield from _choice_problem(f"{path}.class", row.get("class"), XidClass)
     yield from _choice_problem(f"{path}.severity", row.get("severity"), Severity)
+    yield from _choice_problem(f"{path}.asks", row.get("asks", Ask.UNKNOWN), Ask)
+    if not isinstance(row.get("source", ""), str):
+        yield f"{path}.source: expected a text"
     for flag in ("driver_fatal", "bus_lost"):
         if not isinstance(row.get(flag, False), bool):
             yield f"{path}.{flag}: expected true or false"
@@ -106,5 +128,7 @@ def _xid_rule(number: int, row: Mapping[str, object]) -> XidRule:
         severity=Severity(str(row["severity"])),
         driver_fatal=row.get("driver_fatal") is True,
         bus_lost=row.get("bus_lost") is True,
+        asks=Ask(str(row.get("asks", Ask.UNKNOWN))),
+        source=str(row.get("source", "")),
         by_text=tuple((text, Severity(severity)) for text, severity in texts.items()),
     )

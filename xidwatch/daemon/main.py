@@ -138,7 +138,8 @@ class Run:
             self._scribe.log(WARNING, "the configuration is being read already; is its disk hanging?", event="reload")
             return
         seconds = self._notifier.watchdog_seconds
-        self._reloading = Reload(self._loop, self._daemon.nursery, self._settings.config_path, seconds, self._reloaded)
+        path, rules = self._settings.config_path, self._settings.rule_places
+        self._reloading = Reload(self._loop, self._daemon.nursery, path, seconds, self._reloaded, rules)
 
     def _reloaded(self, config: Config | None, problems: list[str]) -> None:
         if config is None:
@@ -146,6 +147,8 @@ class Run:
                 self._scribe.log(ERROR, f"configuration refused, the old one stays: {problem}", event="reload")
             return
         old, self._daemon.config = self._daemon.config, config
+        if self._reloading and self._reloading.rules:
+            self._daemon.use(self._reloading.rules)
         for key in waiting_for_restart(self._settings.config, config):
             self._scribe.log(WARNING, f"{key} takes effect at the next start", event="reload")
         self._daemon.ticker.change(deadlines(tuple(self._daemon.workers.specs.values()), config), config.interval_seconds)

@@ -7,13 +7,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from xidwatch.config import Config, ConfigError, as_mapping, check_watchdog, load_config, parse_config
+from xidwatch.config import (
+    Config,
+    ConfigError,
+    Rules,
+    as_mapping,
+    check_watchdog,
+    load_config,
+    parse_config,
+    parse_rules,
+    rule_tables,
+)
 from xidwatch.daemon import frames
 from xidwatch.daemon.channel import Channel
 from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.nursery import Nursery
 
 SECONDS = 5.0
+MAX_LINE = 4 * 1024 * 1024  # bytes: the rules take about 50 KB
 
 
 def main(channel: socket.socket, options: Mapping[str, Any]) -> None:
@@ -21,27 +32,44 @@ def main(channel: socket.socket, options: Mapping[str, Any]) -> None:
     try:
         config = load_config(Path(options["path"]) if options.get("path") else None)
         check_watchdog(config, float(options["watchdog_seconds"]))
-        answer: Mapping[str, object] = {"config": as_mapping(config)}
+        answer: dict[str, object] = {"config": as_mapping(config)}
+        if options.get("rules"):
+            directory, overrides = options["rules"]
+            answer["rules"] = rule_tables(Path(directory), Path(overrides))
     except ConfigError as error:
         answer = {"problems": error.problems}
     channel.sendall(frames.encode(answer))
 
 
 class Reload:
-    """One reading under way. `on_end(config, problems)` is called once; exactly one of the two is set."""
+    """One reading under way. `on_end(config, problems)` is called once; exactly one of the two is set.
+
+    `rules`: where they are and where a site changes them; by the time of `on_end` what they hold, None when that was not asked.
+    """
 
     def __init__(
-        self, loop: Loop, nursery: Nursery, path: Path | None, watchdog_seconds: float, on_end: Callable[[Config | None, list[str]], None]
+        self,
+        loop: Loop,
+        nursery: Nursery,
+        path: Path | None,
+        watchdog_seconds: float,
+        on_end: Callable[[Config | None, list[str]], None],
+        rules: tuple[Path, Path] | None = None,
     ) -> None:
         self._on_end: Callable[[Config | None, list[str]], None] | None = on_end
-        options = {"path": str(path) if path else "", "watchdog_seconds": watchdog_seconds}
+        self.rules: Rules | None = None
+        options: dict[str, object] = {"path": str(path) if path else "", "watchdog_seconds": watchdog_seconds}
+        if rules:
+            options["rules"] = [str(place) for place in rules]
         _, sock = nursery.start("xidwatch.daemon.reload:main", "reload", options)
-        self._channel = Channel(loop, sock, self._line, lambda why: self._end(None, [f"the reader ended without an answer {why}".strip()]))
+        ended = "the reader ended without an answer"
+        self._channel = Channel(loop, sock, self._line, lambda why: self._end(None, [f"{ended} {why}".strip()]), max_line=MAX_LINE)
         loop.after(SECONDS, lambda: self._end(None, [f"no answer within {SECONDS:g} s: is the disk hanging?"]))
 
     def _line(self, line: bytes) -> None:
         answer = frames.decode(line)
         if "config" in answer:
+            self.rules = parse_rules(answer["rules"]) if "rules" in answer else None
             self._end(parse_config(answer["config"]), [])
         else:
             self._end(None, list(answer["problems"]))

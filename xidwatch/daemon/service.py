@@ -58,6 +58,7 @@ class Settings:
     log: str = "terminal"  # terminal, plain or journal
     once: bool = False
     specs: tuple[ProbeSpec, ...] | None = None
+    rule_places: tuple[Path, Path] | None = None  # the rules, and a site's own over them, to be read again at a reload
 
     @property
     def evidence_dirs(self) -> tuple[Path, ...]:
@@ -193,6 +194,11 @@ class Daemon:
         if found.stopped is False and found.last_boot_id == self.clock.boot_id:
             self.scribe.log(NOTICE, "the run before this one was killed or crashed; carrying on from its journal", event="unclean")
         return found
+
+    def use(self, rules: Rules) -> None:
+        """Other rules from here on. What is true stays so until it is judged again."""
+        self._conditions = rules.conditions
+        self.kernel.parser.use(rules.xids)
 
     # ------------------------------------------------------------------------------------------------------ the heart
 

@@ -1,0 +1,90 @@
+"""The NVIDIA driver's lines: what belongs together, and what an Xid line says beside its number."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.lines import RULES, message, read
+from xidwatch.core.kernel import Parser
+from xidwatch.core.kernel_nvidia import MOST_TOLD, TOLD_USEC
+
+LOST = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=x, GPU has fallen off the bus."
+AGAIN = "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    ("where", "gi", "ci"),
+    [
+        ("PCI:0000:17:00", None, None),
+        ("PCI:0000:17:00 GPU-I:02", 2, None),
+        ("PCI:0000:17:00 GPU-I:02 GPU-CI:00", 2, 0),
+        ("PCI:0000:17:00 GPU-I:xx", None, None),
+    ],
+)
+def test_an_instance_of_a_gpu_is_named(where: str, gi: int | None, ci: int | None) -> None:
+    """GPU instance 0 is one too; where the line names none it is None."""
+    (event,) = read([f"NVRM: Xid ({where}): 43, pid=7, name=x, Ch 00000008"])
+    assert (event.mig_gi, event.mig_ci) == (gi, ci)
+
+
+def test_the_same_loss_in_other_words_is_no_second_one() -> None:
+    """The driver prints the line without a number right behind its Xid 79, about the same GPU."""
+    assert [event.xid for event in read([LOST, "NVRM: GPU at PCI:0000:3b:00: GPU-0", AGAIN])] == [79]
+    assert len(read([LOST, AGAIN], apart_usec=TOLD_USEC)) == 1
+    assert len(read([LOST, AGAIN], apart_usec=TOLD_USEC + 1)) == 2
+    assert len(read([LOST, AGAIN], apart_usec=-1)) == 2
+    assert len(read([LOST, AGAIN.replace("3b", "3c")])) == 2
+
+
+def test_an_xid_is_never_swallowed() -> None:
+    """Whatever has been said before it."""
+    assert [event.xid for event in read([AGAIN, LOST, LOST])] == [None, 79, 79]
+
+
+def test_a_forged_loss_swallows_no_real_one() -> None:
+    """Nor does what stands behind a line break."""
+    parser = Parser(RULES)
+    parser.feed(message(LOST, facility=1))
+    parser.feed(message(f"process 'a\n{LOST}"))
+    (event,) = parser.feed(message(AGAIN))
+    assert event.driver_fatal
+
+
+def test_a_start_that_failed_is_told_once() -> None:
+    """By the resource manager and then by the module around it."""
+    failed, around = (
+        "NVRM: GPU 0000:2a:00.0: RmInitAdapter failed! (0x62:0x65:1784)",
+        "NVRM: GPU 0000:2a:00.0: rm_init_adapter failed, device minor number 0",
+    )
+    assert [event.text for event in read([failed, around, failed, around])] == [failed, failed]
+    assert len(read([around])) == 1
+    assert len(read([failed, around.replace("2a", "2b")])) == 2
+
+
+def test_an_unusable_region_is_one_event_of_its_first_line() -> None:
+    """In two records or in one."""
+    lines = ["NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:", "NVRM: BAR0 is 0M @ 0x0 (PCI:0000:02:00.0)"]
+    (event,) = read(["eth0: link is up", *lines])
+    assert (event.kind, str(event.pci), event.seq, event.text) == ("nvrm_init_fail", "0000:02:00.0", 1, " ".join(lines))
+    (event,) = read(["\n".join(lines)])
+    assert (event.kind, str(event.pci)) == ("nvrm_init_fail", "0000:02:00.0")
+
+
+def test_other_rules_can_be_taken_under_way() -> None:
+    """What the log has said so far is remembered; what it says from here on is judged by the new ones."""
+    parser = Parser({})
+    (event,) = parser.feed(message(LOST))
+    assert not event.driver_fatal
+    parser.feed(message("NVRM: GPU at PCI:0000:3b:00: GPU-00000000"))
+    parser.use(RULES)
+    (event,) = parser.feed(message(LOST))
+    assert event.driver_fatal
+    assert len(parser.uuids) == 1
+
+
+def test_the_memory_of_losses_is_bounded() -> None:
+    """A damaged log may name any number of GPUs."""
+    parser = Parser(RULES)
+    for number in range(2 * MOST_TOLD + 1):
+        assert len(parser.feed(message(f"NVRM: Xid (PCI:{number:04x}:3b:00): 79, GPU has fallen off the bus."))) == 1
+    assert len(parser._nvidia._told) <= MOST_TOLD

@@ -69,6 +69,13 @@ def test_without_aer_a_reader_must_not_take_zero_errors_for_a_clean_link() -> No
         assert "pci=noaer" in text
 
 
+def test_where_nobody_handles_aer_counters_at_zero_are_no_finding() -> None:
+    """The files are there and stay at 0; one root port that is heard is enough to say nothing."""
+    unheard = {PORT: {"aer": 1, "aer_native": 0}, GPU: {"aer": 1, "aer_native": 0}}
+    assert "stay at 0 whatever happens" in remarks.about_pci(unheard)["pci:aer"]
+    assert "pci:aer" not in remarks.about_pci({**unheard, PORT: {"aer": 1, "aer_native": 1}})
+
+
 def test_without_ports_a_lost_parent_cannot_be_told_from_a_lost_device() -> None:
     """As in most virtual machines."""
     assert set(remarks.about_pci({GPU: {"aer": 1}})) == {"pci:ports"}

@@ -26,7 +26,8 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def quick(rig: Rig) -> Path:
-    return rig.rules(**{name: {"clear": "900ms"} for name in ("GpuMissing", "PortMissing")})
+    clears = {name: {"clear": "900ms"} for name in ("GpuMissing", "PortMissing", "AerFatal")}
+    return rig.rules(LinkWidthBelowBaseline={"hold": "400ms"}, **clears)
 
 
 def start(rig: Rig, interval: str = "0.5s") -> Running:
@@ -162,9 +163,7 @@ def test_a_swapped_card_is_said_with_both_makes(rig: Rig) -> None:
 
 def test_a_link_that_narrows_and_errors_that_are_counted_are_said_and_open_what_they_should(rig: Rig) -> None:
     """Eight lanes of sixteen are a warning; a fatal error below the root port opens an incident and stops nothing."""
-    quick = rig.rules(LinkWidthBelowBaseline={"hold": "400ms"}, AerFatal={"clear": "900ms"})
-    running = rig.start(rig.pci(), rig.host(), rules_dir=quick)
-    running.tick(2)
+    running = start(rig)
     rig.tree.write(GPU, "current_link_width", "8\n")
     running.line(f"LinkWidthBelowBaseline TRUE gpu:{GPU} .*: link_width 8, expected link_width 16")
     running.until("degraded", lambda: running.state()["verdict"] == "degraded")

@@ -508,6 +508,7 @@ def test_inventory_says_who_a_gpu_is_and_what_it_can_do(rig: Rig) -> None:
         "slot": Missing.UNSUPPORTED,
         "numa_node": -1,
         "aer": 1,
+        "aer_native": 1,
         "max_link_gts": 16.0,
         "max_link_width": 16,
     }

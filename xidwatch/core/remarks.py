@@ -54,6 +54,11 @@ def about_pci(inventory: Readings) -> dict[str, str]:
             "pci: no device here has AER counters, so link errors stay UNSUPPORTED. "
             "Firmware may own AER (dmesg | grep _OSC), or the kernel runs with pci=noaer"
         )
+    elif all(inventory[subject].get("aer_native") == 0 for subject in functions):
+        remarks["pci:aer"] = (
+            "pci: the kernel handles no AER messages here, so counters of link errors stay at 0 whatever happens, and that is no finding. "
+            "Firmware may own AER (dmesg | grep _OSC), or the kernel runs with pci=noaer"
+        )
     unbound = [subject.name for subject in functions if subject.kind == "gpu" and inventory[subject].get("driver") == ""]
     if unbound:
         remarks["pci:unbound"] = (

@@ -73,7 +73,7 @@ class PciProbe:
         for function, dword0 in self._walk(ask, emit):
             _report_registers(function, dword0, emit)
             _report_link(function, dword0, "current", ("link_gts", "link_width"), emit)
-            emit.reading(function.subject, "aer_native", native if isinstance(native, Missing) else int(function.root in native))
+            _report_aer_owner(function, native, emit)
             _report_aer(function, emit)
             emit.reading(function.subject, "driver", pci_config.driver(function))
 
@@ -90,9 +90,10 @@ class PciProbe:
         self._functions = pci_config.enumerate_functions(self._root)
         read = self._read_functions()
         emit.reading(HOST, "functions_elsewhere", len(self._functions) - len(read))
-        slots = slot_names(self._root)
+        slots, native = slot_names(self._root), pci_config.aer_roots(self._root)
         for function in read:
             _report_identity(function, slots, emit)
+            _report_aer_owner(function, native, emit)
         port_types: dict[PciAddress, int] = {}
         for function, dword0 in self._walk(ask, emit):
             if function.kind == "port":
@@ -175,6 +176,10 @@ def _report_aer(function: Function, emit: Emit) -> None:
         count = integer(attribute(function, name))
         if count not in {Missing.UNSUPPORTED, Missing.ABSENT}:  # only root ports have these files
             emit.reading(function.subject, quantity, count)
+
+
+def _report_aer_owner(function: Function, native: frozenset[PciAddress] | Missing, emit: Emit) -> None:
+    emit.reading(function.subject, "aer_native", native if isinstance(native, Missing) else int(function.root in native))
 
 
 def _report_identity(function: Function, slots: Mapping[str, str], emit: Emit) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.harness import Rig, Running, has_ended, wait_at_gate
+from xidwatch.records import samples
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +90,8 @@ def test_hup_takes_a_valid_configuration_and_refuses_an_invalid_one(rig: Rig) ->
     assert running.terminate()[0] == 0
     settings = [entry.body["interval"] for entry in rig.journal() if entry.kind == "settings"]
     assert settings == ["0.5s"]
+    heads = [samples.read_head(path) for path in samples.files(rig.state_dir / samples.FOLDER)]
+    assert {head.interval for head in heads if head} == {"30", "0.5"}
 
 
 def test_a_second_daemon_is_turned_away(rig: Rig) -> None:

@@ -7,6 +7,7 @@ import re
 from datetime import date, timedelta
 from pathlib import Path
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,10 +77,20 @@ def test_a_new_day_and_a_new_boot_open_files(tmp_path: Path) -> None:
     )
     heads = {path.name: samples.read_head(path) for path in samples.files(tmp_path)}
     assert heads == {
-        "2026-09-17.csv": samples.Head(BOOT, ("a",)),
-        "2026-09-18.csv": samples.Head(BOOT, ("a", "b")),
-        "2026-09-18.1.csv": samples.Head("0000", ("c",)),
+        "2026-09-17.csv": samples.Head(BOOT, ("a",), "30"),
+        "2026-09-18.csv": samples.Head(BOOT, ("a", "b"), "30"),
+        "2026-09-18.1.csv": samples.Head("0000", ("c",), "30"),
     }
+
+
+def test_another_interval_opens_the_next_file(tmp_path: Path) -> None:
+    """What stands above rows is true of all of them, whether the interval changed under way or at a restart; columns stay."""
+    quick = msgspec.structs.replace(row("2026-09-17T00:00:30Z", 2, a="3"), interval_s=0.5)
+    write(tmp_path, row("2026-09-17T00:00:00Z", 1, a="1", b="2"), quick)
+    write(tmp_path, row("2026-09-17T00:00:31Z", 1, a="4"))
+    write(tmp_path, row("2026-09-17T00:01:01Z", 2, a="5"))
+    heads = [samples.read_head(path) for path in samples.files(tmp_path)]
+    assert [head and (head.interval, head.columns) for head in heads] == [(each, ("a", "b")) for each in ("30", "0.5", "30")]
 
 
 def test_a_successor_goes_on_in_the_same_file(tmp_path: Path) -> None:

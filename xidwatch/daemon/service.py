@@ -300,7 +300,8 @@ class Daemon:
         self._sample = sample
         row = cells(sample.readings)
         self.memory.add_row(sample, row)
-        self.evidence.sample(SampleRow(time=iso(sample.at.wall), boot_id=sample.boot_id, tick=sample.tick, cells=row))
+        time, interval = iso(sample.at.wall), self.config.interval_seconds
+        self.evidence.sample(SampleRow(time=time, boot_id=sample.boot_id, tick=sample.tick, cells=row, interval_s=interval))
         verdict = watch.verdict(self._conditions, self._state)
         text = lines.tick(sample, verdict, self._history.answers.values())
         self.scribe.log(INFO, text, event="tick", tick=str(sample.tick), verdict=verdict)

@@ -5,8 +5,8 @@
     2026-09-17T02:09:38.004Z,5f0c...,119,246.1,61
     2026-09-17T02:10:08.006Z,5f0c...,120,,
 
-An empty cell is a missing value; its reason is in the journal. A new day, a new boot or a new column opens the next
-file (`2026-09-17.csv`, `2026-09-17.1.csv`, ...). Within a boot columns never disappear and keep their order.
+An empty cell is a missing value; its reason is in the journal. A new day, boot, column or interval opens the next file
+(`2026-09-17.csv`, `2026-09-17.1.csv`, ...). Within a boot columns never disappear and keep their order.
 """
 
 from __future__ import annotations
@@ -34,18 +34,22 @@ FIXED = ("time", "boot_id", "tick")
 TAIL_BYTES = 1024 * 1024
 _NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:\.(?P<number>[1-9][0-9]*))?\.csv")
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z$")
-_COMMENT = re.compile(r"^# xidwatch samples, schema \d+, host boot id (?P<boot_id>[^,\n]*)")
+_COMMENT = re.compile(r"^# xidwatch samples, schema \d+, host boot id (?P<boot_id>[^,\n]*)(?:, interval (?P<interval>[^ ,\n]*) s)?")
 
 Identity = tuple[str, str, str]  # time, boot id, tick: what tells one row from every other
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One tick. `time` is ISO 8601 UTC; `cells` are printed values by column, empty where one is missing."""
+    """One tick. `time` is ISO 8601 UTC; `cells` are printed values by column, empty where one is missing.
+
+    `interval_s`: the time from tick to tick as set now, for the head of the file; 0 where that is not told.
+    """
 
     time: str
     boot_id: str
     tick: int
     cells: Mapping[str, str]
+    interval_s: float = 0.0
 
     @property
     def wall(self) -> float:
@@ -59,10 +63,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What stands above the rows. `columns` without the fixed ones."""
+    """What stands above the rows. `columns` without the fixed ones; `interval` in seconds, as printed."""
 
     boot_id: str
     columns: tuple[str, ...]
+    interval: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -95,8 +100,9 @@ class SampleFile:
             self._resume(row.boot_id)
         known = self._head.columns if self._head.boot_id == row.boot_id else ()
         columns = tuple(dict.fromkeys((*known, *row.cells)))
-        if self._path is None or (self._day, self._head) != (day, Head(row.boot_id, columns)):
-            self._begin(day, Head(row.boot_id, columns))
+        head = Head(row.boot_id, columns, f"{row.interval_s or self._interval_s:g}")
+        if self._path is None or (self._day, self._head) != (day, head):
+            self._begin(day, head)
         assert self._path is not None
         return self._path
 
@@ -112,7 +118,7 @@ class SampleFile:
 
     def _begin(self, day: str, head: Head) -> None:
         path = self._free_name(day)
-        comment = f"# xidwatch samples, schema {SCHEMA}, host boot id {head.boot_id}, interval {self._interval_s:g} s\n"
+        comment = f"# xidwatch samples, schema {SCHEMA}, host boot id {head.boot_id}, interval {head.interval} s\n"
         self._path = None
         self._files.append(path, comment.encode() + _line([*FIXED, *head.columns]))
         self._path, self._day, self._head = path, day, head
@@ -169,7 +175,7 @@ def _head(comment: bytes, names: bytes) -> Head | None:
     columns = tuple(_cells(names))
     if not match or not names.endswith(b"\n") or columns[:3] != FIXED:
         return None
-    return Head(match["boot_id"], columns[3:])
+    return Head(match["boot_id"], columns[3:], match["interval"] or "")
 
 
 def read(path: Path, problems: list[Damage] | None = None) -> Iterator[Row]:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.logs.styles import DMESG, EVENTS, RECORDS
-from xidwatch.cli import main
+from xidwatch.cli import decode, main
 from xidwatch.cli.decode import CLASSES, KINDS, SEVERITIES
 from xidwatch.core.kernel import XidClass
 from xidwatch.core.logevents import CLASS_OF_KIND
@@ -217,6 +217,27 @@ def test_colour_only_on_a_terminal(log: Path) -> None:
     assert b"\x1b[1;31m" in on_terminal(str(log), environment=environment)
     assert b"\x1b[" not in on_terminal(str(log), environment=environment | {"NO_COLOR": "1"})
     assert b"\x1b[" not in on_terminal("--json", str(log), environment=environment)
+
+
+def test_what_takes_long_shows_how_far_it_is(log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal only, and out of the way of what is printed."""
+    monkeypatch.setattr(decode, "BAR_AFTER_SECONDS", 0.0)
+    assert main(["decode", "--json", str(log)]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["decode", "--json", str(log)]) == 0
+    out, err = capsys.readouterr()
+    assert "kern.log" in err
+    assert len(out.splitlines()) == len(EVENTS)
+
+
+def test_a_full_disk_is_said(log: Path) -> None:
+    """What could not be written is no result."""
+    with open("/dev/full", "w") as full:  # noqa: PTH123  a device
+        process = subprocess.Popen([*XIDWATCH, "--json", str(log)], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (74, "xidwatch: what was found could not be written: no space left on device\n")
 
 
 def test_the_daemon_does_without_all_this() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # imported where they are needed: every other command would w
 EX_UNREADABLE = 1
 EX_USAGE = 64
 EX_NOINPUT = 66
+EX_IOERR = 74
 EX_CONFIG = 78
 BAR_AFTER_SECONDS = 1.0
 BAR_EVERY_SECONDS = 0.1
@@ -54,6 +55,7 @@ Exit status:
   0   everything was read, whatever it says
   1   something could not be read: a damaged or cut off file, or one that is not text
   66  a file is not there, or may not be opened
+  74  standard output could not be written to
 """
 
 
@@ -96,7 +98,17 @@ def run(arguments: argparse.Namespace) -> int:
     find, beside = finder(NEEDLES, fast=not arguments.no_fast)
     output = _Json(len(files) > 1) if arguments.json else _Table(len(files) > 1)
     decoding = _Decoding(output, _Filter(arguments.min_severity, arguments.classes, xids), xids, find, beside)
-    return max([decoding.file(path, follow=arguments.follow) for path in files], default=0)
+    if files == ["-"] and sys.stdin is not None and sys.stdin.isatty():
+        _say("reading from the terminal, up to Ctrl-D (`xidwatch decode --help` tells what else there is)")
+    try:
+        return max(decoding.file(path, follow=arguments.follow) for path in files)
+    except _Unwritable as error:
+        _say(f"what was found could not be written: {error}")
+        return EX_IOERR
+
+
+class _Unwritable(Exception):
+    """Standard output takes no more, for a reason other than that nobody reads it."""
 
 
 class _Filter:
@@ -147,12 +159,21 @@ class _Decoding:
                 shown = [each for each in found if self._wanted.passes(each)]
                 if shown:
                     bar.hide()
-                    self._output.show(source.name, shown)
+                    self._show(source.name, shown)
                 bar.show()
         finally:
             bar.hide()
             source.close()
         return EX_UNREADABLE if source.troubles and not follow else 0
+
+    def _show(self, name: str, shown: list[Found]) -> None:
+        try:
+            self._output.show(name, shown)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer would fail again at exit
+            raise _Unwritable((error.strerror or str(error)).lower()) from error
 
     def _events(self, source: Source | Followed) -> Any:
         from xidwatch.logs.events import events

@@ -97,7 +97,8 @@ class Followed:
                 continue
             except OSError as error:
                 if error.errno != errno.EPIPE:
-                    raise
+                    self.troubles.append(f"reading failed: {(error.strerror or str(error)).lower()}")
+                    return
                 self.troubles.append("kernel records were overwritten before they could be read")
                 continue
             if not chunk:

@@ -126,7 +126,7 @@ def test_lines_seen_in_the_field(case: dict[str, object]) -> None:
 def test_a_needle_stands_in_every_line_that_decides() -> None:
     """A line of the test data that the parser would make an event of is never passed over."""
     for case in LINES:
-        assert case["role"] != "primary" or FIND(case["line"].encode()), case["id"]
+        assert case["role"] != "primary" or FIND(case["line"].encode(), 0), case["id"]
 
 
 def test_far_apart_in_a_large_log() -> None:

@@ -23,12 +23,19 @@ def lines_with(offsets: list[int], data: bytes) -> set[int]:
 def test_the_lines_are_those_of_a_plain_search(data: bytes) -> None:
     """In ascending order, whatever stands in the needles: signs of expressions, no rare character, an escape alone."""
     plain = re.compile(b"|".join(re.escape(needle[:1] if needle.startswith(b"\x1b") else needle) for needle in NEEDLES))
-    offsets = list(by_pattern(NEEDLES)(data))
+    offsets = list(by_pattern(NEEDLES)(data, 0))
     assert offsets == sorted(offsets)
     expected = lines_with([match.start() for match in plain.finditer(data)], data)
     assert lines_with(offsets, data) == expected
     best, _ = finder(NEEDLES)
-    assert lines_with(list(best(data)), data) == expected
+    assert lines_with(list(best(data, 0)), data) == expected
+
+
+def test_what_has_been_looked_at_is_not_looked_at_again() -> None:
+    """Offsets are those of the whole block, from a place in it on."""
+    data = b"NVRM: x\nNVRM: y\n\x1b[32m\n"
+    for find in (by_pattern(NEEDLES), finder(NEEDLES)[0]):
+        assert lines_with(list(find(data, 8)), data) == {1, 2}
 
 
 @pytest.mark.parametrize(

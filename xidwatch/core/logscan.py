@@ -44,7 +44,7 @@ class Cutter:
             if len(self._half) <= LONGEST_LINE:
                 return None
             chunk, self._half, end = self._half, b"", len(self._half)
-        data = b"".join((self._context, self._half, chunk[:end] if end < len(chunk) else chunk))
+        data = b"".join((self._context, self._half, memoryview(chunk)[:end]))
         block = Block(data, len(self._context))
         self._half = chunk[end:]
         start = data.find(b"\n", len(data) - CONTEXT_BYTES) + 1 if len(data) > CONTEXT_BYTES else 0

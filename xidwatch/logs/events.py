@@ -36,7 +36,7 @@ def _steps(chunks: Iterable[bytes | None], find: Finder) -> Iterator[_Step]:
     for chunk in chunks:
         if chunk:
             if block := cutter.cut(chunk):
-                yield block, find(block.data), False
+                yield block, find(block.data, block.fresh), False
         elif chunk is None:
             yield _last(cutter, find)
             cutter = Cutter()
@@ -47,7 +47,7 @@ def _steps(chunks: Iterable[bytes | None], find: Finder) -> Iterator[_Step]:
 
 def _last(cutter: Cutter, find: Finder) -> _Step:
     block = cutter.cut(b"", last=True)
-    return block, find(block.data) if block else (), True
+    return block, find(block.data, block.fresh) if block else (), True
 
 
 def _in_another_thread(steps: Iterator[_Step]) -> Iterator[_Step]:

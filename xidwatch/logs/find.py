@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-Finder = Callable[[bytes], Sequence[int]]
-"""Offsets in ascending order, at least one in each line that holds a needle."""
+Finder = Callable[[bytes, int], Sequence[int]]
+"""Offsets in ascending order, none before the second argument, at least one in each line behind it that holds a needle."""
 
 CPUINFO = Path("/proc/cpuinfo")
 NEEDED_FLAGS = frozenset({"ssse3", "sse4_2", "popcnt", "avx2"})
@@ -53,10 +53,10 @@ def by_pattern(needles: Iterable[bytes]) -> Finder:
             alone.append(needle)
     expression = re.compile(b"|".join(branches)) if branches else None
 
-    def find(data: bytes) -> list[int]:
-        offsets = [match.start() for match in expression.finditer(data)] if expression else []
+    def find(data: bytes, start: int = 0) -> list[int]:
+        offsets = [match.start() for match in expression.finditer(data, start)] if expression else []
         for needle in alone:
-            at = data.find(needle)
+            at = data.find(needle, start)
             while at >= 0:
                 offsets.append(at)
                 at = data.find(needle, at + 1)
@@ -94,12 +94,13 @@ def _hyperscan(needles: Sequence[bytes]) -> Finder | None:
         return None
     escapes = len(literals) < len(needles)
 
-    def find(data: bytes) -> list[int]:
+    escape = re.compile(b"\x1b")
+
+    def find(data: bytes, start: int = 0) -> list[int]:
         offsets: list[int] = []
-        database.scan(data, match_event_handler=lambda _id, _from, to, _flags, _context: offsets.append(to - 1))
-        at = data.find(b"\x1b") if escapes else -1
-        if at >= 0:
-            offsets += (match.start() for match in re.finditer(b"\x1b", data))
+        database.scan(memoryview(data)[start:], match_event_handler=lambda _id, _from, to, _flags, _context: offsets.append(start + to - 1))
+        if escapes and data.find(b"\x1b", start) >= 0:
+            offsets += (match.start() for match in escape.finditer(data, start))
             offsets.sort()
         return offsets
 

@@ -74,8 +74,8 @@ class FakeGpu:
         self.errors[function] = [code, times]
 
     def samples_after(self, stamp_us: int) -> tuple[int, list[Any]]:
-        """As nvmlDeviceGetSamples: entries newer than the stamp, or NOT_FOUND when there are none."""
-        newer = [entry for entry in self.buffer[-BUFFER_ENTRIES:] if entry[0] > stamp_us]
+        """As nvmlDeviceGetSamples: entries of a later millisecond than the stamp's (so an H200 compares), or NOT_FOUND for none."""
+        newer = [entry for entry in self.buffer[-BUFFER_ENTRIES:] if entry[0] // 1000 > stamp_us // 1000]
         if not newer:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return UNSIGNED_INT, [_sample(*entry) for entry in newer]

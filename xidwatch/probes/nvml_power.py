@@ -35,6 +35,7 @@ CALM_SECONDS = 10.0  # so long below IDLE_SHARE before it counts as idle: bursts
 BUSY_UTILISATION = 0.05  # where no limit is known
 SILENT_SECONDS = 10.0  # without a sample, then the sensor is polled
 STAMP_SLACK_US = 1_000_000  # a sample may be stamped a little later than our own clock reads
+RECALL_US = 5_000  # the driver compares whole milliseconds (an H200, driver 580); a sample is 15 to 25 ms after the one before
 CLOCK_STEP_US = 20_000  # less is no step but the clock being slewed, or the time between our two looks at it
 ENERGY_WINDOW_SECONDS = 0.5  # the counter moves every 100 ms: over a shorter time its difference says little
 
@@ -151,7 +152,7 @@ class Buffer:
     @property
     def ask_after_us(self) -> int:
         """The driver gives what is newer than this: the last entry taken, once more, and all that came since."""
-        return max(0, self.cursor_us - 1)
+        return max(0, self.cursor_us - RECALL_US)
 
     def take(self, subject: Subject, entries: Iterable[Entry], now_us: int) -> tuple[list[Stretch], Missing]:
         """What is new, each stamp once, and why there is no more. Those from a future that was set back have been taken before."""

@@ -369,7 +369,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned int kind,
     if (kind != NVML_TOTAL_POWER_SAMPLES || (samples && *count == 0))
         return NVML_ERROR_INVALID_ARGUMENT;
     unsigned int held = power_buffer(gpu, now_us(), buffer), seen = 0;
-    while (seen < held && buffer[seen].timeStamp <= last_seen_us)
+    while (seen < held && buffer[seen].timeStamp / US_PER_MS <= last_seen_us / US_PER_MS) /* whole milliseconds, as the driver */
         seen++;
     if (seen == held)
         return NVML_ERROR_NOT_FOUND;

@@ -166,7 +166,7 @@ def test_a_clock_set_back_does_not_blind_the_peak(one: Rig) -> None:
 
 def test_entries_of_an_unknown_type_are_no_zero_watts() -> None:
     """A union member that cannot be chosen leaves the peak missing."""
-    assert Buffer().take(GPU, [(10, number_in(17, None))], now_us=20) == ([], Missing.MALFORMED)
+    assert Buffer().take(GPU, [(10_000, number_in(17, None))], now_us=20_000) == ([], Missing.MALFORMED)
 
 
 def test_a_peak_that_would_come_too_late_is_kept_for_the_next_tick(one: Rig) -> None:
@@ -310,10 +310,19 @@ def test_long_steps_inside_the_driver_are_no_gap(one: Rig) -> None:
 
 def test_an_unreadable_entry_ends_a_stretch() -> None:
     """Then something is missing, and what comes after it follows nothing."""
-    entries: list[tuple[int, float | Missing]] = [(10, 1.0), (20, 2.0), (30, Missing.MALFORMED), (40, 4.0), (40, 4.0), (50, -1.0)]
-    found, reason = Buffer(cursor_us=10).take(GPU, entries, now_us=60)
-    assert [(stretch.stamps_us, stretch.milliwatts, stretch.after_us) for stretch in found] == [((20,), (2,), 10), ((40,), (4,), 0)]
+    drawn: list[float | Missing] = [1.0, 2.0, Missing.MALFORMED, 4.0, 4.0, -1.0]
+    entries = list(zip((10_000, 20_000, 30_000, 40_000, 40_000, 50_000), drawn, strict=True))
+    found, reason = Buffer(cursor_us=10_000).take(GPU, entries, now_us=60_000)
+    told = [(stretch.stamps_us, stretch.milliwatts, stretch.after_us) for stretch in found]
+    assert told == [((20_000,), (2,), 10_000), ((40_000,), (4,), 0)]
     assert reason is Missing.MALFORMED
+
+
+@pytest.mark.parametrize("off_us", [-1, 1])
+def test_an_entry_told_again_may_be_stamped_a_microsecond_off(off_us: int) -> None:
+    """An H200 does so now and then: it is the same sample, and the next one follows it."""
+    found, _ = Buffer(cursor_us=20_000).take(GPU, [(20_000 + off_us, 1.0), (40_000, 2.0)], now_us=60_000)
+    assert [(stretch.stamps_us, stretch.after_us) for stretch in found] == [((40_000,), 20_000)]
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 7200.0])

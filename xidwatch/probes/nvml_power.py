@@ -36,6 +36,7 @@ BUSY_UTILISATION = 0.05  # where no limit is known
 SILENT_SECONDS = 10.0  # without a sample, then the sensor is polled
 STAMP_SLACK_US = 1_000_000  # a sample may be stamped a little later than our own clock reads
 RECALL_US = 5_000  # the driver compares whole milliseconds (an H200, driver 580); a sample is 15 to 25 ms after the one before
+SAME_ENTRY_US = 1_000  # told again, an entry may be stamped a microsecond off
 CLOCK_STEP_US = 20_000  # less is no step but the clock being slewed, or the time between our two looks at it
 ENERGY_WINDOW_SECONDS = 0.5  # the counter moves every 100 ms: over a shorter time its difference says little
 
@@ -160,8 +161,9 @@ class Buffer:
         after_us, reason = 0, Missing.ABSENT
         runs: list[list[tuple[int, int]]] = [[]]  # an entry that cannot be read ends one: then something is missing
         for stamp_us, value in sorted(entries, key=itemgetter(0)):
-            if stamp_us == last_us and not self._set_back:
-                after_us = stamp_us
+            if abs(stamp_us - last_us) <= SAME_ENTRY_US and not self._set_back:
+                after_us = last_us
+                continue
             if not self.cursor_us < stamp_us <= until_us:
                 continue
             self.cursor_us = stamp_us

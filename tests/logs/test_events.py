@@ -19,6 +19,7 @@ from xidwatch.config import load_rules, rules_dir
 from xidwatch.core.logevents import Decoder, Found
 from xidwatch.core.logneedles import NEEDLES
 from xidwatch.core.logtext import Assembler
+from xidwatch.core.model import Severity
 from xidwatch.logs.events import events
 from xidwatch.logs.find import by_pattern, finder
 from xidwatch.logs.source import as_utf8
@@ -29,8 +30,6 @@ DATA = Path(__file__).parents[1] / "data"
 LINES = [json.loads(line) for line in (DATA / "log-lines.jsonl").read_text().splitlines()]
 INCIDENTS = sorted((DATA / "incidents").glob("*.log"))
 FIRST_EVENTS = json.loads((DATA / "incidents/first-events.json").read_text())
-# What the parser of this version knows. A line of another kind must not be taken for one of these.
-KNOWN = frozenset({"xid", "sxid", "gsp", "uvm_fatal", "nvrm_init_fail", "none"})
 
 
 def pieces(data: bytes, size: int) -> Iterator[bytes]:
@@ -101,13 +100,11 @@ def test_incidents_are_read_alike(path: Path) -> None:
     assert found == line_by_line(data)
     expected = FIRST_EVENTS[path.stem]
     honest = [{**expected, **other} for other in ({}, *expected.get("also", ()))]
-    serious = next((each.event for each in found if each.event.kind in KNOWN), None)
-    if serious is None:
-        assert {reading["kind"] for reading in honest} - (KNOWN - {"none"})
-    elif {reading["kind"] for reading in honest} <= KNOWN:
-        assert {"kind": serious.kind, "pci": str(serious.pci) if serious.pci else None} in [
-            {key: reading[key] for key in ("kind", "pci")} for reading in honest
-        ]
+    events_seen = [each.event for each in found if not each.event.injected]
+    precursor = events_seen[:1]  # right where an honest reader would begin with it
+    serious = [event for event in events_seen if event.severity is not Severity.INFO][:1]
+    first = [(event.kind, str(event.pci) if event.pci else None) for event in (*precursor, *serious)] or [("none", None)]
+    assert {(reading["kind"], reading["pci"]) for reading in honest} & set(first)
 
 
 @pytest.mark.parametrize("case", LINES, ids=lambda case: case["id"])
@@ -116,11 +113,8 @@ def test_lines_seen_in_the_field(case: dict[str, object]) -> None:
     found = decoded(str(case["line"]).encode())
     assert found == line_by_line(str(case["line"]).encode())
     printed = [as_object(each) for each in found]
-    expected = case["expect"]
-    assert isinstance(expected, dict)
-    if expected["kind"] in KNOWN or printed:
-        assert not wrong(case, printed)
-        assert case["role"] != "primary" or not differs(case, printed)
+    assert not wrong(case, printed)
+    assert case["role"] != "primary" or not differs(case, printed)
 
 
 def test_a_needle_stands_in_every_line_that_decides() -> None:

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Iterator
 from types import ModuleType
 
-from tests.rig.vm import needs
+from tests.rig.vm import explain, needs
 from tests.rig.vm.build import HERE, ROOT
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.stage import Stage
@@ -64,11 +64,11 @@ class Rig:
         try:
             module.scenario(guest)
         except AssertionError as error:
-            trouble = "".join(traceback.format_exception(error)) if not owes else str(error) or "an assertion"
+            trouble = explain.failure(error)
         except Exception as error:  # noqa: BLE001  the rig's own trouble ends one scenario, not all
             owes, trouble = "", "".join(traceback.format_exception(error))
         finally:
-            if self._keep:
+            if self._keep or (trouble and not owes):
                 self._keep_records(guest, name)
             guest.close()
         self._tell(name, time.monotonic() - began, owes, trouble, notes)

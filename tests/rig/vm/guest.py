@@ -174,7 +174,11 @@ class Guest:
 
     def story(self) -> str:
         """What happened lately, for whoever has to find out why a scenario failed."""
-        return self.run(f"journalctl -n 60 --no-pager -o cat -u {UNIT}; cat {STATE}", check=False)
+        said = self.run(f"journalctl -n 40 --no-pager -o cat -u {UNIT}", check=False)
+        conditions = self.state().get("conditions", ())
+        return said + "".join(
+            f"{each['type']} {each['subject']} {each['status']}: {each['reason']}\n" for each in conditions if each["status"] != "FALSE"
+        )
 
     # --- doing
 

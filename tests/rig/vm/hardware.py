@@ -20,7 +20,7 @@ GPU_SUBJECTS = tuple(f"gpu:0000:{address}" for address in GPUS)
 NOWHERE = "fe"  # a bus number without a bus
 
 SLOT_CHIP = 0x21  # ltc4245, a controller of a PCIe slot's supplies
-CHIP = "ltc4245@i2c/0021"
+CHIP = "ltc4245@i2c-smbus-stub-driver/0021"
 TWELVE_VOLTS, MILLIVOLTS_A_STEP = 0x10, 55
 REGISTERS = range(0x10, 0x18)
 
@@ -54,8 +54,8 @@ class Switch:
 
     def enumerate(self) -> None:
         """Out of the kernel's tree and found again: what brings a device back that has lost its configuration."""
-        address = self._guest.run(f"ls /sys/bus/pci/devices/0000:{self._port} | grep -m 1 ^0000: | cut -d: -f 2-").strip()
-        self._guest.run(f"echo 1 >/sys/bus/pci/devices/0000:{address}/remove; echo 1 >/sys/bus/pci/rescan; udevadm settle")
+        below = self._guest.run(f"cd /sys/bus/pci/devices/0000:{self._port}; echo 0000:??:??.?").strip()
+        self._guest.run(f"echo 1 >/sys/bus/pci/devices/{below}/remove; echo 1 >/sys/bus/pci/rescan; udevadm settle")
 
 
 class Rails:

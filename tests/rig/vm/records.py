@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from xidwatch.records import Damage, dumps, journal, samples
 from xidwatch.records.journal import Entry
@@ -76,6 +75,6 @@ class Records:
         numbers = [int(entry.id.rpartition("-")[2]) for entry in self.entries]
         return not self.damage and sorted(numbers) == list(range(1, len(numbers) + 1))
 
-    def report(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """The incident of a report in JSON."""
-        return dict(plain["incident"] or {})
+    def nothing_was_done(self) -> bool:
+        """No incident, no dump, and no action of any kind."""
+        return not (self.incidents or self.dumps or self.of("action"))

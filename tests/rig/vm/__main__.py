@@ -53,25 +53,36 @@ class Rig:
         self.owed: list[str] = []
 
     def run(self, name: str) -> None:
-        """One scenario, in a guest that is thrown away afterwards."""
+        """One scenario, in a guest that is thrown away afterwards; with `ROUNDS` in so many, each told its number, until one fails."""
         module = load(name)
-        owes = getattr(module, "OWES", "")
+        owes: str = getattr(module, "OWES", "")
+        rounds: int = getattr(module, "ROUNDS", 0)
         began = time.monotonic()
-        guest = self._stage.cold() if getattr(module, "COLD", False) else self._stage.ready()
         notes: list[str] = []
-        guest.say = notes.append
         trouble = ""
+        for number in range(1, rounds + 1) if rounds else (None,):
+            try:
+                self._play(module, name, number, notes)
+            except AssertionError as error:
+                trouble = explain.failure(error)
+            except Exception as error:  # noqa: BLE001  the rig's own trouble ends one scenario, not all
+                owes, trouble = "", "".join(traceback.format_exception(error))
+            if trouble:
+                trouble = f"round {number}: {trouble}" if number else trouble
+                break
+        self._tell(name, time.monotonic() - began, owes, trouble, notes)
+
+    def _play(self, module: ModuleType, name: str, number: int | None, notes: list[str]) -> None:
+        guest = self._stage.cold() if getattr(module, "COLD", False) else self._stage.ready()
+        guest.say = notes.append
+        well = False
         try:
-            module.scenario(guest)
-        except AssertionError as error:
-            trouble = explain.failure(error)
-        except Exception as error:  # noqa: BLE001  the rig's own trouble ends one scenario, not all
-            owes, trouble = "", "".join(traceback.format_exception(error))
+            module.scenario(guest, *(() if number is None else (number,)))
+            well = True
         finally:
-            if self._keep or (trouble and not owes):
+            if self._keep or not (well or hasattr(module, "OWES")):
                 self._keep_records(guest, name)
             guest.close()
-        self._tell(name, time.monotonic() - began, owes, trouble, notes)
 
     def _tell(self, name: str, seconds: float, owes: str, trouble: str, notes: list[str]) -> None:
         line = f"{name:36s} {seconds:6.1f} s"

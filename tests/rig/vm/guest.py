@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.fakes.nvml_library import NvmlLibrary
-from tests.rig.vm.hardware import Rails, Switch, aer_injection
+from tests.rig.vm.hardware import Disk, Rails, Switch, aer_injection
 from tests.rig.vm.machine import GPUS, Machine
 from tests.rig.vm.records import Records
 
@@ -163,6 +163,10 @@ class Guest:
         pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
         return {series: float(value) for series, _, value in pairs}
 
+    def records_behind(self) -> float:
+        """Seconds by which the disk is behind the memory."""
+        return self.metrics()["xidwatch_records_behind_seconds"]
+
     def report(self) -> dict[str, Any]:
         """`xidwatch report --format json`."""
         return dict(json.loads(self.run("xidwatch report --format json", check=False)))
@@ -187,6 +191,28 @@ class Guest:
         self.put("/etc/xidwatch/config.toml", f"{CONFIG}{text}")
         self.run(f"systemctl restart {UNIT}", seconds=120)
         self.until("it samples again", lambda: self.tick() >= 2 and self.state().get("pid"))
+
+    def allow_writing(self, folder: str) -> None:
+        """As README has it for a second evidence directory."""
+        self.put("/etc/systemd/system/xidwatch.service.d/evidence.conf", f"[Service]\nReadWritePaths=-{folder}\n")
+        self.run("systemctl daemon-reload")
+
+    def on_a_disk_of_its_own(self) -> Disk:
+        """Begin anew with the evidence on a small disk that can be full or frozen."""
+        self.run(f"systemctl stop {UNIT}; rm -rf {RECORDS}", seconds=60)
+        disk = Disk(self, RECORDS)
+        self.run(f"systemctl start {UNIT}", seconds=60)
+        return disk
+
+    def replace_probe(self, name: str, source: str) -> None:
+        """Another module in the place of a probe's, and a restart."""
+        place = f"/opt/xidwatch/lib/python3.11/site-packages/xidwatch/probes/{name}.py"
+        self.put(place, source)
+        self.run(f"rm -f {place.replace(name + '.py', '__pycache__/' + name)}.*.pyc; systemctl restart {UNIT}", seconds=60)
+
+    def leave(self, command: str) -> None:
+        """A command after which nobody answers."""
+        self.machine.send({"do": "run", "command": command, "seconds": 60})
 
     def kernel_says(self, *lines: str) -> None:
         """Lines of true kernel origin."""

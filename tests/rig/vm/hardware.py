@@ -90,7 +90,7 @@ class Disk:
     def __init__(self, guest: Runs, mounted: str) -> None:
         self._guest = guest
         self.mounted = mounted
-        image = f"/run/rig{mounted.replace('/', '-')}.img"
+        image = f"/run/disk{mounted.replace('/', '-')}.img"
         guest.run(f"mkdir -p {mounted}; cp --sparse=always /usr/local/lib/rig/disk.img {image}; mount -o loop {image} {mounted}")
 
     def freeze(self) -> None:
@@ -100,6 +100,11 @@ class Disk:
     def thaw(self) -> None:
         """Whoever waited goes on."""
         self._guest.run(f"fsfreeze -u {self.mounted}")
+
+    def turn_read_only(self) -> None:
+        """As after an error that ext4 has found."""
+        self._guest.run(f"mount -o remount,errors=remount-ro {self.mounted}")
+        self._guest.run(f"echo rig >/sys/fs/ext4/$(basename $(findmnt -n -o SOURCE {self.mounted}))/trigger_fs_error")
 
     def fill(self) -> None:
         """Not a byte is left."""

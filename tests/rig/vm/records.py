@@ -40,9 +40,10 @@ class Records:
         """Entries of one kind whose body says all this."""
         return [each for each in self.entries if each.kind == kind and all(each.body.get(key) == value for key, value in body.items())]
 
-    def became(self, status: str) -> set[tuple[str, str]]:
-        """Condition and subject of every edge to a status."""
-        return {(edge.body["type"], edge.body["subject"]) for edge in self.of("transition", after=status)}
+    def became(self, status: str, *, watcher: bool = False) -> set[tuple[str, str]]:
+        """Condition and subject of every edge to a status: of the hardware, or of the watcher itself, which may just be slow."""
+        edges = {(edge.body["type"], edge.body["subject"]) for edge in self.of("transition", after=status)}
+        return {(type_, subject) for type_, subject in edges if subject.startswith(("probe:", "kernel")) == watcher}
 
     def reasons(self, column: str) -> list[str | None]:
         """Why a reading was missing, in order; None where it came back."""
@@ -51,6 +52,18 @@ class Records:
     def cells(self, column: str) -> list[str]:
         """One column of all rows; empty where a reading is missing."""
         return [row.cells.get(column, "") for row in self.rows]
+
+    @property
+    def ticks(self) -> list[int]:
+        """Numbers of the rows of the latest run."""
+        numbers = [row.tick for row in self.rows]
+        begins = max((at for at, number in enumerate(numbers) if number == 1), default=0)
+        return numbers[begins:]
+
+    def no_tick_is_missing(self, since: int = 1) -> bool:
+        """In the latest run, from a tick on."""
+        found = [number for number in self.ticks if number >= since]
+        return found == list(range(since, since + len(found)))
 
     @property
     def incidents(self) -> list[str]:
@@ -69,6 +82,11 @@ class Records:
             if part.sha256:
                 assert hashlib.sha256((folder / part.name).read_bytes()).hexdigest() == part.sha256, part
         return {part.name: part.status for part in manifest.parts}
+
+    def is_complete(self, folder: Path) -> bool:
+        """A dump whose manifest says that all was done, and nothing in it lacks."""
+        manifest = dumps.load(folder)
+        return manifest.state == "complete" and set(self.durable_parts(folder).values()) == {"ok"}
 
     def is_whole(self) -> bool:
         """No damaged line, and every record of one run has its number exactly once."""

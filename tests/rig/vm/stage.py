@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.fakes import nvml_library
@@ -57,7 +58,7 @@ class Stage:
         self.image: Image = build.built(folder)
         booted_key = digest([HERE / "machine.py"], self.image.key, qemu_version())
         project = [ROOT / name for name in ("xidwatch", "rules", "systemd", "tests/fakes/nvml_c", "tests/fakes/nvml_library.py")]
-        ready_key = digest([*project, HERE / "stage.py", HERE / "guest.py"], booted_key)
+        ready_key = digest([*project, HERE / "programs", HERE / "stage.py"], booted_key)
         self._booted = self._saved(f"booted-{booted_key}", lambda: Machine(self.image, self.image.disk), self._boot)
         self._ready = self._saved(f"ready-{ready_key}", lambda: self._machine(self._booted), self._make_ready)
 
@@ -114,7 +115,7 @@ class Stage:
 
 
 def payload() -> bytes:
-    """The checkout as `make install` lays it out, with byte code, and the fake NVIDIA library: a tar archive."""
+    """The checkout as `make install` lays it out, with byte code, the fake NVIDIA library and the rig's programs: a tar archive."""
     scratch = Path(tempfile.mkdtemp(prefix="xidwatch-rig-"))
     try:
         package = scratch / PACKAGE
@@ -130,6 +131,7 @@ def payload() -> bytes:
         unit.parent.mkdir(parents=True)
         shutil.copy(ROOT / "systemd/xidwatch.service", unit)
         nvml_library.build(scratch / "usr/lib/x86_64-linux-gnu")
+        shutil.copytree(HERE / "programs", scratch, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         data = io.BytesIO()
         with tarfile.open(fileobj=data, mode="w") as archive:
             for top in scratch.iterdir():  # and not the scratch folder, whose mode would become that of /
@@ -145,11 +147,15 @@ def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def hastened(rules: str) -> str:
-    """Holds and clears as much shorter as the interval is."""
+    """Holds and clears as much shorter as the interval is; of those about the watcher itself a third is left, for the guest is slow."""
+    sections = re.split(r"(?m)^(?=\[\w+\]$)", rules)
+    return "".join(
+        _DURATION.sub(partial(_shorter, 3.0 if section.startswith("[Probe") else SHIPPED_SECONDS / INTERVAL_SECONDS), section)
+        for section in sections
+    )
 
-    def shorter(match: re.Match[str]) -> str:
-        key, equals, number, unit = match.groups()
-        seconds = float(number) * _SECONDS[unit] * INTERVAL_SECONDS / SHIPPED_SECONDS
-        return f'{key}{equals}"{seconds:.1f}s"' if seconds else match[0]
 
-    return _DURATION.sub(shorter, rules)
+def _shorter(factor: float, match: re.Match[str]) -> str:
+    key, equals, number, unit = match.groups()
+    seconds = float(number) * _SECONDS[unit] / factor
+    return f'{key}{equals}"{seconds:.1f}s"' if seconds else match[0]

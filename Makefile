@@ -41,7 +41,7 @@ nvml-fake:  ## the NVIDIA library without a GPU, in build/nvml (ARGS: functions 
 
 rig:  ## a real switch really dies, in a virtual machine (root; SCENARIO=name for one, records kept)
 	@scripts/venv.sh dev
-	@$(PY) -m tests.rig.vm $(SCENARIO)
+	@$(PY) -m tests.rig.vm $(SCENARIO) $(ARGS)
 
 rig-shell:  ## a shell in that virtual machine, xidwatch running
 	@scripts/venv.sh dev

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from tests.rig.vm import explain, needs
-from tests.rig.vm.build import HERE, ROOT
+from tests.rig.vm.build import HERE, ROOT, BuildFailed
 from tests.rig.vm.guest import Guest
+from tests.rig.vm.machine import GuestGone
 from tests.rig.vm.stage import Stage
 
 FOLDER = ROOT / "build/rig"
@@ -135,6 +136,7 @@ def main() -> int:
     parser.add_argument("scenario", nargs="*", choices=[[], *names()], metavar="SCENARIO", help="these only; their records are kept")
     parser.add_argument("--shell", action="store_true", help=SHELL_HELP)
     parser.add_argument("--list", action="store_true", help="what there is")
+    parser.add_argument("--check", action="store_true", help="only whether it can run here")
     given = parser.parse_args()
     if given.list:
         for name in names():
@@ -144,7 +146,13 @@ def main() -> int:
         for reason in reasons:
             say(f"the rig cannot run: {reason}")
         return SKIPPED
-    stage = Stage(FOLDER, say)
+    if given.check:
+        return 0
+    try:
+        stage = Stage(FOLDER, say)
+    except (BuildFailed, GuestGone, AssertionError) as error:
+        say(f"no guest to begin with: {error}")
+        return 1
     if given.shell:
         guest = stage.ready()
         try:

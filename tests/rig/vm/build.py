@@ -35,7 +35,7 @@ ENABLED = ("rig-agent.service",)
 DISK_BYTES = 1 << 30
 FROZEN_BYTES = 32 << 20
 SETTINGS = ("requirements.lock", "requirements-systemd.lock", "scripts/install.sh")
-MINUTES = 20 * 60.0
+MOST_SECONDS = 20 * 60.0
 
 INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -49,6 +49,10 @@ until [ -b /dev/vda ]; do /bin/busybox sleep 0.1; done
 /bin/busybox mount -o move /dev /newroot/dev
 exec /bin/busybox switch_root /newroot /lib/systemd/systemd
 """
+
+
+class BuildFailed(Exception):
+    """With the last words of whoever failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ def digest(paths: Iterable[Path], *words: str) -> str:
 
 
 def built(folder: Path) -> Image:
-    """The image of this checkout, built when there is none below `folder` yet. Raises CalledProcessError; `build.log` has the words."""
+    """The image of this checkout, built when there is none below `folder` yet. Raises BuildFailed."""
     headers = needs.kernel_headers()
     assert headers
     sources = [HERE / "build.py", HERE / "files", HERE / "driver", *(ROOT / name for name in SETTINGS)]
@@ -84,8 +88,12 @@ def built(folder: Path) -> Image:
         place.mkdir(parents=True)
         # A mount of its own: on a tmpfs the root filesystem takes a third of the time, and nothing of it stays behind.
         command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "tests.rig.vm.build", str(place)]
-        with (place / "build.log").open("wb") as log:
-            subprocess.run(command, cwd=ROOT, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=MINUTES)
+        log = place / "build.log"
+        with log.open("wb") as file:
+            done = subprocess.run(command, cwd=ROOT, check=False, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=MOST_SECONDS)
+        if done.returncode:
+            said = "".join(log.read_text(errors="replace").splitlines(keepends=True)[-20:])
+            raise BuildFailed(f"the image could not be built ({log}):\n{said}")
     return Image(key, place / "kernel", place / "initramfs", place / "disk.img")
 
 
@@ -137,6 +145,7 @@ def _rootfs(rootfs: Path) -> None:
 
 def _kernel(work: Path, version: str) -> Path:
     """The kernel's package, unpacked and not installed."""
+    _run("apt-get", "update", "-qq")
     _run("apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", f"linux-image-{version}", folder=work)
     (package,) = work.glob("linux-image-*.deb")
     _run("dpkg-deb", "-x", str(package), str(work / "kernel"))

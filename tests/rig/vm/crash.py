@@ -6,6 +6,7 @@ import time
 
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.hardware import GPU_SUBJECTS
+from tests.rig.vm.records import Records
 from xidwatch.records import dumps
 
 LINE = "<3>NVRM: Xid (PCI:0000:03:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -30,20 +31,23 @@ def power_cut(guest: Guest, seconds: float) -> None:
 
 
 class Survivors:
-    """What the next boot finds. Waits until its own run samples."""
+    """What the next boot finds. Waits until its own run records."""
 
     def __init__(self, guest: Guest, tick_before: int) -> None:
-        guest.until("the next run samples", lambda: guest.tick() >= 2)
         self._guest = guest
         self._before = tick_before
-        self._records = guest.records()
+        self._boot = guest.run("cat /proc/sys/kernel/random/boot_id").strip()
+        self._records = guest.until("the next run records", self._recording)
+
+    def _recording(self) -> Records | None:
+        records = self._guest.records()
+        return records if [row for row in records.rows if row.boot_id == self._boot] else None
 
     def tell(self) -> None:
         """One line; what had been written is readable, and what was durable before the edge is there."""
         guest, records = self._guest, self._records
-        boot = guest.run("cat /proc/sys/kernel/random/boot_id").strip()
-        old = [row.tick for row in records.rows if row.boot_id != boot]
-        edges = [edge for edge in records.of("transition", after="TRUE", subject=GPU_SUBJECTS[0]) if edge.boot_id != boot]
+        old = [row.tick for row in records.rows if row.boot_id != self._boot]
+        edges = [edge for edge in records.of("transition", after="TRUE", subject=GPU_SUBJECTS[0]) if edge.boot_id != self._boot]
         parts = [part for folder in records.dumps for part in dumps.load(folder).parts if part.status == "ok"]
         guest.say(
             f"survived: ticks up to {max(old, default=0)} (before the edge {self._before}), {len(edges)} of the edge's records, "
@@ -51,4 +55,3 @@ class Survivors:
         )
         assert self._before in old, "a row that was synced is gone"
         assert len(records.damage) <= 1, "more than the line that was being written"
-        assert [row for row in records.rows if row.boot_id == boot], "the next run does not record"

@@ -127,6 +127,10 @@ class Guest:
 
         return self.until(f"a record {kind} {body}", found)
 
+    def until_in_full(self, probe: str) -> None:
+        """Wait until a probe's latest answer is a full one."""
+        self.until(f"{probe} answers in full", lambda: self.records().cells(f"probe:{probe}:success")[-1] == "1")
+
     def ticks_more(self, count: int) -> None:
         """Wait for so many further ticks."""
         wanted = self.tick() + count

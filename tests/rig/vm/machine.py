@@ -18,7 +18,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,12 +40,13 @@ class GuestGone(Exception):
     """The machine or its agent does not answer: the rig's own trouble, never a finding."""
 
 
-def topology() -> list[str]:
-    """Two switches, each below a root port of its own."""
+def topology(without: Collection[str] = ()) -> list[str]:
+    """Two switches, each below a root port of its own; `without` some GPUs, gpu0 to gpu3."""
     words = ["-device", "pcie-root-port,id=rp0,bus=pcie.0,chassis=1,slot=1,addr=4.0", "-device", "x3130-upstream,id=us0,bus=rp0"]
     for number in range(len(GPUS)):
         words += ["-device", f"xio3130-downstream,id=ds0{number},bus=us0,chassis={10 + number},slot={10 + number}"]
-        words += ["-device", f"virtio-rng-pci,id=gpu{number},bus=ds0{number},aer=on"]
+        if f"gpu{number}" not in without:
+            words += ["-device", f"virtio-rng-pci,id=gpu{number},bus=ds0{number},aer=on"]
     words += ["-device", "pcie-root-port,id=rp1,bus=pcie.0,chassis=2,slot=2,addr=5.0", "-device", "x3130-upstream,id=us1,bus=rp1"]
     words += ["-device", "xio3130-downstream,id=ds10,bus=us1,chassis=20,slot=20"]
     words += ["-blockdev", "driver=null-co,node-name=nothing,size=67108864,read-zeroes=on"]
@@ -73,13 +74,13 @@ class Machine:
 
     # --- the process
 
-    def start(self, state: Path | None = None) -> None:
-        """Switch it on (again)."""
+    def start(self, state: Path | None = None, without: Collection[str] = ()) -> None:
+        """Switch it on (again), `without` some of its devices. A boot is waited for until its agent answers."""
         for name in ("command", "qmp"):
             (self.folder / name).unlink(missing_ok=True)
         incoming = ["-incoming", f"exec:cat {state}"] if state else []
         with (self.folder / "qemu.log").open("ab") as log:
-            self._process = subprocess.Popen(self._words() + incoming, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._words() + topology(without) + incoming, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._channel = self._connect("command")
         self._received = b""
         self._qmp = self._connect("qmp").makefile("rwb")
@@ -108,7 +109,6 @@ class Machine:
             "-chardev", f"socket,id=command,path={folder / 'command'},server=on,wait=off",
             "-device", "virtserialport,chardev=command,name=xidwatch.rig",
             "-qmp", f"unix:{folder / 'qmp'},server=on,wait=off",
-            *topology(),
         ]  # fmt: skip
 
     def _connect(self, name: str) -> socket.socket:

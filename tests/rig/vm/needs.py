@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,12 +20,13 @@ PACKAGE_OF: Mapping[str, str] = {
     "make": "make",
 }
 HEADERS = "linux-headers-amd64"
+_GENERIC = re.compile(r"linux-headers-[0-9.]+-[0-9]+-amd64")  # the cloud flavour lacks most modules
 
 
 def kernel_headers() -> Path | None:
     """Where a kernel module can be built for Debian's newest kernel that has its headers here."""
-    found = sorted(Path("/usr/src").glob("linux-headers-*-amd64"), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
+    generic = (path for path in Path("/usr/src").glob("linux-headers-*-amd64") if _GENERIC.fullmatch(path.name))
+    return max(generic, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def release() -> Mapping[str, str]:

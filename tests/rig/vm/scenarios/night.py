@@ -49,7 +49,7 @@ def scenario(guest: Guest) -> None:
 
     assert records.no_tick_is_missing(before)
     for probe in ("pci", "host", "hwmon"):
-        guest.until(f"{probe} answers in full", lambda probe=probe: guest.records().cells(f"probe:{probe}:success")[-1] == "1")
+        guest.until_in_full(probe)
     assert records.cells(f"nvme:0000:{NVME}:config_dword0")[-1]
     assert max(float(cell) for cell in records.cells(f"{GPU_SUBJECTS[0]}:power_peak_watts") if cell) > 900
     guest.run("dd if=/dev/vdb of=/dev/null bs=64k count=16 iflag=direct")  # the other side's drive goes on

@@ -5,10 +5,11 @@ Says in /run/rig/armed when it counts, and in /run/rig/killed at which file it s
 
 import ctypes
 import os
-import select
 import signal
 import struct
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,7 +25,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None)
-        self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._descriptor = self._libc.inotify_init1(os.O_CLOEXEC)
         self._folders: dict[int, Path] = {}
 
     def __enter__(self) -> Self:
@@ -40,13 +41,13 @@ class Changes:
                 number = self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), EVENTS)
                 self._folders[number] = folder
 
-    def read(self, seconds: float | None) -> list[Path]:
-        """What was written, one entry an event; waits so long for the first (None: for ever)."""
-        select.select([self._descriptor], [], [], seconds)
-        try:
-            data = os.read(self._descriptor, 1 << 16)
-        except BlockingIOError:
-            return []
+    def __iter__(self) -> Iterator[Path]:
+        """What is written, one entry an event, without end."""
+        while True:
+            yield from self._read()
+
+    def _read(self) -> list[Path]:
+        data = os.read(self._descriptor, 1 << 16)
         found: list[Path] = []
         while data:
             number, _mask, _cookie, size = _HEADER.unpack_from(data)
@@ -65,13 +66,9 @@ def main(pid: int, count: int, folders: list[str]) -> None:
     with Changes() as changes:
         changes.watch(*folders)
         (TOLD / "armed").touch()
-        while True:
-            for path in changes.read(None):
-                count -= 1
-                if count == 0:
-                    os.kill(pid, signal.SIGKILL)
-                    (TOLD / "killed").write_text(str(path))
-                    return
+        path = next(islice(changes, count - 1, None))
+        os.kill(pid, signal.SIGKILL)
+        (TOLD / "killed").write_text(str(path))
 
 
 if __name__ == "__main__":

@@ -10,23 +10,24 @@ An owed scenario is expected to fail and names what owes it; when it passes, it 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib
 import shutil
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from types import ModuleType
 
 from tests.rig.vm import explain, needs
 from tests.rig.vm.build import HERE, ROOT, BuildFailed
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.machine import GuestGone
+from tests.rig.vm.shell import shell
 from tests.rig.vm.stage import Stage
 
 FOLDER = ROOT / "build/rig"
 SKIPPED = 77  # as automake's tests say it
-SHELL_HELP = "a shell in the guest; it ends with `exit`, and the guest with it"
 
 
 def names() -> list[str]:
@@ -114,27 +115,11 @@ class Rig:
             say(f"no records: {error}")
 
 
-def shell(guest: Guest) -> None:
-    """Lines in, output out, until the end of input."""
-    say("root in the guest, xidwatch running; end of input (ctrl-D) ends it")
-    for line in _lines():
-        print(guest.run(line, seconds=3600, check=False), end="", flush=True)
-
-
-def _lines() -> Iterator[str]:
-    while True:
-        try:
-            line = input("rig# " if sys.stdin.isatty() else "")
-        except EOFError:
-            return
-        yield line
-
-
 def main() -> int:
     """0 when everything passed, 1 when something failed, 77 when the rig cannot run here."""
     parser = argparse.ArgumentParser(prog="make rig", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", nargs="*", choices=[[], *names()], metavar="SCENARIO", help="these only; their records are kept")
-    parser.add_argument("--shell", action="store_true", help=SHELL_HELP)
+    parser.add_argument("--shell", action="store_true", help="a shell in the guest")
     parser.add_argument("--list", action="store_true", help="what there is")
     parser.add_argument("--check", action="store_true", help="only whether it can run here")
     given = parser.parse_args()
@@ -146,22 +131,39 @@ def main() -> int:
         for reason in reasons:
             say(f"the rig cannot run: {reason}")
         return SKIPPED
-    if given.check:
-        return 0
-    try:
-        stage = Stage(FOLDER, say)
-    except (BuildFailed, GuestGone, AssertionError) as error:
-        say(f"no guest to begin with: {error}")
-        return 1
-    if given.shell:
-        guest = stage.ready()
+    return 0 if given.check else run(given.scenario, wants_shell=given.shell)
+
+
+def run(chosen: list[str], *, wants_shell: bool) -> int:
+    """A shell, the scenarios chosen, or all; one such run at a time in a checkout. The exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the guest ends with us
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
         try:
-            shell(guest)
-        finally:
-            guest.close()
-        return 0
-    rig = Rig(stage, keep=bool(given.scenario))
-    for name in given.scenario or names():
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stage = Stage(FOLDER, say)
+        except BlockingIOError:
+            say("another rig is running in this checkout")
+            return 1
+        except (BuildFailed, GuestGone, AssertionError) as error:
+            say(f"no guest to begin with: {error}")
+            return 1
+        return in_shell(stage) if wants_shell else play(Rig(stage, keep=bool(chosen)), chosen or names())
+
+
+def in_shell(stage: Stage) -> int:
+    """Until the person has seen enough."""
+    guest = stage.ready()
+    try:
+        shell(guest)
+    finally:
+        guest.close()
+    return 0
+
+
+def play(rig: Rig, chosen: list[str]) -> int:
+    """One after the other, then the closing lines."""
+    for name in chosen:
         rig.run(name)
     if rig.owed:
         say(f"owed by what is not there yet: {', '.join(f'{what} {rig.owed.count(what)}' for what in sorted(set(rig.owed)))}")

@@ -31,7 +31,7 @@ BOOT_MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "virtio_co
 MODULES = (*BOOT_MODULES, "loop", "i2c-dev", "i2c-stub", "ltc4245", "aer_inject", "i6300esb", "overlay")
 MASKED = ("systemd-update-utmp.service", "getty.target", "systemd-logind.service", "apt-daily.timer", "apt-daily-upgrade.timer",
           "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "systemd-tmpfiles-clean.timer")  # fmt: skip
-ENABLED = ("rig-agent.service",)
+ENABLED = {"rig-agent.service": "sysinit.target", "rig-shell.service": "multi-user.target"}
 DISK_BYTES = 1 << 30
 FROZEN_BYTES = 32 << 20
 SETTINGS = ("requirements.lock", "requirements-systemd.lock", "scripts/install.sh")
@@ -203,9 +203,9 @@ def _furnish(rootfs: Path) -> None:
     _run(str(ROOT / "scripts/install.sh"), PYTHON="/usr/bin/python3", DESTDIR=str(rootfs))
     shutil.copytree(HERE / "files", rootfs, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     units = rootfs / "etc/systemd/system"
-    wants = units / "sysinit.target.wants"
-    wants.mkdir(exist_ok=True)
-    for unit in ENABLED:
+    for unit, target in ENABLED.items():
+        wants = units / f"{target}.wants"
+        wants.mkdir(exist_ok=True)
         (wants / unit).symlink_to(f"../{unit}")
     for unit in MASKED:
         (units / unit).unlink(missing_ok=True)

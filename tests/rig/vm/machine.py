@@ -76,14 +76,14 @@ class Machine:
 
     def start(self, state: Path | None = None, without: Collection[str] = ()) -> None:
         """Switch it on (again), `without` some of its devices. A boot is waited for until its agent answers."""
-        for name in ("command", "qmp"):
+        for name in ("command", "qmp", "shell"):
             (self.folder / name).unlink(missing_ok=True)
         incoming = ["-incoming", f"exec:cat {state}"] if state else []
         with (self.folder / "qemu.log").open("ab") as log:
             self._process = subprocess.Popen(self._words() + topology(without) + incoming, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self._channel = self._connect("command")
+        self._channel = self.connect("command")
         self._received = b""
-        self._qmp = self._connect("qmp").makefile("rwb")
+        self._qmp = self.connect("qmp").makefile("rwb")
         self._qmp.readline()
         self.qmp("qmp_capabilities")
         if state:
@@ -108,10 +108,13 @@ class Machine:
             "-chardev", f"file,id=console,path={folder / 'console'}", "-serial", "chardev:console",
             "-chardev", f"socket,id=command,path={folder / 'command'},server=on,wait=off",
             "-device", "virtserialport,chardev=command,name=xidwatch.rig",
+            "-chardev", f"socket,id=shell,path={folder / 'shell'},server=on,wait=off", "-device", "virtconsole,chardev=shell",
             "-qmp", f"unix:{folder / 'qmp'},server=on,wait=off",
         ]  # fmt: skip
 
-    def _connect(self, name: str) -> socket.socket:
+    def connect(self, name: str) -> socket.socket:
+        """The host's end of one of its lines: command, qmp or shell."""
+
         def connected() -> socket.socket | None:
             if self._process.poll() is not None:
                 raise GuestGone(f"QEMU ended: {(self.folder / 'qemu.log').read_text(errors='replace')[-2000:]}")

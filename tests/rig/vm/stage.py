@@ -34,6 +34,7 @@ DROP_IN = """[Service]
 # The fake library looks there what it is, and counts its calls.
 Environment=NVML_FAKE=/var/lib/nvml-fake
 ReadWritePaths=/var/lib/nvml-fake
+RestartSec=1
 """
 _DURATION = re.compile(r'(?m)^(hold|clear)( *= *)"([0-9.]+)(ms|s|m|h)"')
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

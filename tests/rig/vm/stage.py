@@ -59,7 +59,7 @@ class Stage:
         self.image: Image = build.built(folder)
         booted_key = digest([HERE / "machine.py"], self.image.key, qemu_version())
         project = [ROOT / name for name in ("xidwatch", "rules", "systemd", "tests/fakes/nvml_c", "tests/fakes/nvml_library.py")]
-        ready_key = digest([*project, HERE / "programs", HERE / "stage.py"], booted_key)
+        ready_key = digest([*project, HERE / "programs", HERE / "stage.py"], booted_key, CONFIG)
         self._booted = self._saved(f"booted-{booted_key}", lambda: Machine(self.image, self.image.disk), self._boot)
         self._ready = self._saved(f"ready-{ready_key}", lambda: self._machine(self._booted), self._make_ready)
 

@@ -6,12 +6,13 @@ from tests.rig.vm.scenarios.night import ADDRESSES, LOST
 
 ROUNDS = 20
 WRITES_A_ROUND = 2
+AT_ONCE = "-p CPUSchedulingPolicy=rr -p CPUSchedulingPriority=50"  # before whoever wrote goes on
 KILLER = "/usr/bin/python3 /usr/local/lib/rig/kill_at_write.py"
 
 
 def scenario(guest: Guest, number: int) -> None:
     pid = int(guest.unit()["MainPID"])
-    guest.run(f"systemd-run --unit=killer --collect {KILLER} {pid} {number * WRITES_A_ROUND} /run/xidwatch {RECORDS}")
+    guest.run(f"systemd-run --unit=killer --collect {AT_ONCE} {KILLER} {pid} {number * WRITES_A_ROUND} /run/xidwatch {RECORDS}")
     guest.until("the killer counts", lambda: guest.run("ls /run/rig", check=False).split(), "/run")
     before = guest.records()
     guest.kernel_says(f"<3>{LOST.format(ADDRESSES[0])}")

@@ -182,7 +182,7 @@ class Guest:
 
     def story(self) -> str:
         """What happened lately, for whoever has to find out why a scenario failed."""
-        said = self.run(f"journalctl -n 40 --no-pager -o cat -u {UNIT}", check=False)
+        said = self.run(f"journalctl --no-pager -o cat -u {UNIT} | grep -v ^tick | tail -n 40", check=False)
         conditions = self.state().get("conditions", ())
         return said + "".join(
             f"{each['type']} {each['subject']} {each['status']}: {each['reason']}\n" for each in conditions if each["status"] != "FALSE"

@@ -9,7 +9,6 @@ Everything waits for something that happens, with a deadline, and nothing for ti
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import shlex
@@ -226,7 +225,7 @@ class Guest:
         """The same through /dev/kmsg, as any process of root's can."""
         self.run("".join(f"echo {shlex.quote(line)} >/dev/kmsg\n" for line in lines))
 
-    def inject_aer(self, address: str, *, correctable: int = 0, uncorrectable: int = 0) -> None:
-        """An error as if the device had signalled it; status bits as in the AER registers."""
-        request = base64.b64encode(aer_injection(address, correctable=correctable, uncorrectable=uncorrectable)).decode()
-        self.run(f"modprobe aer_inject; base64 -d <<<{request} | dd of=/dev/aer_inject bs=32 status=none")
+    def inject_aer(self, address: str, times: int = 1, *, correctable: int = 0, uncorrectable: int = 0) -> None:
+        """Errors as if the device had signalled them, each counted by the kernel; status bits as in the AER registers."""
+        request = aer_injection(address, correctable=correctable, uncorrectable=uncorrectable).hex()
+        self.run(f"modprobe aer_inject; python3 /usr/local/lib/rig/inject_aer.py 0000:{address} {request} {times}", seconds=120)

@@ -92,9 +92,9 @@ class Stage:
         return Guest(self._machine(self._ready))
 
     def cold(self) -> Guest:
-        """The same from a boot: for what a machine that was carried on cannot do, as keeping a crash record."""
-        guest = Guest(Machine(self.image, self.image.disk))
-        self._make_ready(guest)
+        """The same from a boot: for what a machine that was carried on cannot do, as keeping a crash record in the firmware."""
+        guest = Guest(Machine(self.image, self._ready.disk))
+        self._until_healthy(guest)
         return guest
 
     # --- preparing
@@ -111,8 +111,12 @@ class Stage:
         guest.put("/etc/xidwatch/config.toml", CONFIG)
         guest.put("/etc/systemd/system/xidwatch.service.d/rig.conf", DROP_IN)
         guest.run("ldconfig; systemctl daemon-reload; systemctl enable --now xidwatch", seconds=60)
-        guest.until("it is healthy", lambda: guest.state().get("verdict") == "healthy" and guest.state()["tick"] >= HEALTHY_TICKS)
+        Stage._until_healthy(guest)
         guest.run("sync")
+
+    @staticmethod
+    def _until_healthy(guest: Guest) -> None:
+        guest.until("it is healthy", lambda: guest.state().get("verdict") == "healthy" and guest.tick() >= HEALTHY_TICKS)
 
 
 def payload() -> bytes:

@@ -9,8 +9,7 @@ RECEIVER_ERROR = 0x1
 
 def scenario(guest: Guest) -> None:
     port, root = f"port:0000:{DOWNSTREAM[0]}", f"port:0000:{ROOT_PORT}"
-    for _ in range(STORM):
-        guest.inject_aer(DOWNSTREAM[0], correctable=RECEIVER_ERROR)
+    guest.inject_aer(DOWNSTREAM[0], STORM, correctable=RECEIVER_ERROR)
     guest.ticks_more(2)
 
     records = guest.records()

@@ -9,8 +9,7 @@ RECEIVER_ERROR = 0x1
 
 
 def scenario(guest: Guest) -> None:
-    for _ in range(STORM):
-        guest.inject_aer(DOWNSTREAM[0], correctable=RECEIVER_ERROR)
+    guest.inject_aer(DOWNSTREAM[0], STORM, correctable=RECEIVER_ERROR)
     guest.ticks_more(3)
     judged = [type_ for type_, subject in guest.records().became("TRUE") if subject == f"port:0000:{DOWNSTREAM[0]}"]
     assert judged, "no condition on the rate of correctable errors"

@@ -9,7 +9,7 @@ def scenario(guest: Guest) -> None:
     disk.freeze()
     guest.nvml.driver(nvmlDeviceGetPowerUsage=f"create {disk.mounted}/x")
     guest.until_condition("ProbeStuck", "probe:nvml", "TRUE")
-    stuck = guest.run("grep -l ^xw-nvml /proc/[0-9]*/comm | cut -d/ -f3").split()
+    stuck = guest.run("grep -ls ^xw-nvml /proc/[0-9]*/comm | cut -d/ -f3").split()
     assert {guest.run(f"cut -d' ' -f3 /proc/{pid}/stat").strip() for pid in stuck} == {"D"}
     before = guest.tick()
     guest.ticks_more(3)

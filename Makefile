@@ -8,7 +8,7 @@ export PREFIX BINDIR UNITDIR DESTDIR
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test rig-container lint format bench fuzz nvml-fake wheel check-package lock install uninstall clean
+.PHONY: help run test rig-container lint format bench fuzz nvml-fake rig rig-shell wheel check-package lock install uninstall clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | expand -t 16
@@ -46,6 +46,14 @@ fuzz:  ## damaged and forged kernel lines against the parser (SECONDS=3600 SEED=
 nvml-fake:  ## the NVIDIA library without a GPU, in build/nvml (ARGS: functions to leave out)
 	@scripts/venv.sh dev
 	@$(PY) -m tests.fakes.nvml_library build/nvml $(ARGS)
+
+rig:  ## a real switch really dies, in a virtual machine (root; SCENARIO=name for one, records kept)
+	@scripts/venv.sh dev
+	@$(PY) -m tests.rig.vm $(SCENARIO) $(ARGS)
+
+rig-shell:  ## a shell in that virtual machine, xidwatch running
+	@scripts/venv.sh dev
+	@$(PY) -m tests.rig.vm --shell
 
 wheel:  ## dist/xidwatch-*.whl and .tar.gz
 	@scripts/venv.sh dev

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.harness import LoopDisk, has_ended, poll_until
+from tests.daemon.harness import LoopDisk, has_ended, poll_until, wait_at_gate
 from xidwatch.daemon import forensics
 from xidwatch.daemon.processes import state_letter
 from xidwatch.records import dumps
@@ -166,6 +166,21 @@ def test_term_does_not_stop_it(working: Working, tmp_path: Path) -> None:
     os.kill(working.pid, signal.SIGTERM)
     assert working.says()[-1]["done"]
     assert dumps.load(tmp_path / INCIDENT).state == "complete"
+
+
+def test_term_to_the_whole_group_ends_no_collector(working: Working, tmp_path: Path) -> None:
+    """A service that is stopped, or whose daemon was killed, in the middle of a part still gets that part whole."""
+    os.mkfifo(tmp_path / "gate")
+    working.gets(tmp_path / INCIDENT, collect("040-a.txt", "waits", str(tmp_path / "gate")))
+    gate = wait_at_gate(tmp_path / "gate")
+    children = Path(f"/proc/{working.pid}/task/{working.pid}/children").read_text().split()
+    for pid in (working.pid, *map(int, children)):
+        os.kill(pid, signal.SIGTERM)
+    os.close(gate)
+    working.says()
+    assert len(children) == 1
+    assert statuses(dumps.load(tmp_path / INCIDENT)) == [("040-a.txt", "ok")]
+    assert (tmp_path / INCIDENT / "040-a.txt").read_text() == "before\nafter\n"
 
 
 def test_without_a_daemon_the_dump_is_finished_all_the_same(working: Working, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 
 def speaks(*lines: str) -> Iterator[str]:
@@ -24,6 +25,13 @@ def hangs(line: str) -> Iterator[str]:
     yield line
     while True:
         signal.pause()
+
+
+def waits(gate: str) -> Iterator[str]:
+    """Says one line, waits until somebody has opened and closed the FIFO, and says another."""
+    yield "before"
+    Path(gate).read_bytes()
+    yield "after"
 
 
 def never_ends() -> Iterator[str]:

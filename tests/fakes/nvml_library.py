@@ -26,6 +26,7 @@ SONAME = "libnvidia-ml.so.1"
 FLAGS = ("-std=c11", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-Wl,-z,defs")
 COMPILE_SECONDS = 60.0
 
+FIRST_BUS = 0x11
 VERSION = "580.159.04"
 GPU = {
     "name": "NVIDIA Fake",
@@ -82,14 +83,14 @@ def build(folder: Path, without: Sequence[str] = ()) -> Path:
     return folder
 
 
-def bus_id(number: int) -> str:
+def bus_id(number: int, first_bus: int = FIRST_BUS) -> str:
     """As NVML spells the address of the GPU with that number: 00000000:11:00.0 and up."""
-    return f"00000000:{0x11 + number:02X}:00.0"
+    return f"00000000:{first_bus + number:02X}:00.0"
 
 
-def _well(number: int) -> dict[str, str]:
+def _well(number: int, first_bus: int) -> dict[str, str]:
     identity = {
-        "bus_id": bus_id(number),
+        "bus_id": bus_id(number, first_bus),
         "uuid": f"GPU-00000000-0000-0000-0000-{number + 1:012d}",
         "serial": f"{number + 1:013d}",
         "minor_number": str(number),
@@ -100,11 +101,11 @@ def _well(number: int) -> dict[str, str]:
 class NvmlLibrary:
     """One driver with its GPUs, as all processes see it that have its environment. Every change is there at once, as a whole."""
 
-    def __init__(self, built: Path, folder: Path, gpus: int = 4) -> None:
+    def __init__(self, built: Path, folder: Path, gpus: int = 4, first_bus: int = FIRST_BUS) -> None:
         self.environment = {"LD_LIBRARY_PATH": str(built), "NVML_FAKE": str(folder)}
         self._folder = folder
         self._driver = {"driver_version": VERSION, "library_version": VERSION}
-        self._gpus = [_well(number) for number in range(gpus)]
+        self._gpus = [_well(number, first_bus) for number in range(gpus)]
         self._publish()
 
     # --- what it is
@@ -132,16 +133,22 @@ class NvmlLibrary:
 
     def _publish(self) -> None:
         sections = [_lines(self._driver), *("[gpu]\n" + _lines(gpu) for gpu in self._gpus)]
+        self._write("\n".join(sections))
+
+    def _write(self, state: str) -> None:
         beside = self._folder / "state.new"
-        beside.write_text("\n".join(sections))
+        beside.write_text(state)
         beside.rename(self._folder / "state")
+
+    def _counters(self) -> bytes:
+        path = self._folder / "calls"
+        return path.read_bytes() if path.exists() else b""
 
     # --- what was asked of it
 
     def calls(self) -> dict[str, tuple[int, ...]]:
         """By function: calls on no GPU, on GPU 0, on GPU 1, ... since the folder was made, of all processes together."""
-        path = self._folder / "calls"
-        data = path.read_bytes() if path.exists() else bytes(_HEADER.size)
+        data = self._counters() or bytes(_HEADER.size)
         (rows,) = _HEADER.unpack_from(data)
         found: dict[str, tuple[int, ...]] = {}
         for number in range(rows):

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from xidwatch.clock import iso
-from xidwatch.core.model import Moment
-from xidwatch.records import Damage, baseline, frames, journal, regular, samples, store
+from xidwatch.core.model import Action, ActionKind, Incident, Moment, Severity
+from xidwatch.records import Damage, baseline, dumps, frames, journal, regular, samples, store
+from xidwatch.records.recovery import RecoveredRecord
 
 BOOT = "5f0c"
 NOON = 1789646400.0  # 2026-09-17T12:00:00Z
@@ -123,6 +125,43 @@ def test_a_baseline_of_any_boot_is_told(tmp_path: Path) -> None:
     found = opened.open()
     assert found.baseline is None
     assert "move it away" in found.damage[0].text
+
+
+INCIDENT = "20260917T120000Z-gpu-lost-11"
+
+
+def dump_asked_for(folder: Path) -> store.Store:
+    """A journal that ends with the decision to take a dump, and who opens it next."""
+    begun = store.Store(folder, BOOT, 30.0)
+    begun.open()
+    opened = Incident(INCIDENT, Moment(NOON, 1.0), "t-000001", Severity.CRITICAL, frozenset())
+    action = Action("a-000003", Moment(NOON, 1.0), ActionKind.TAKE_DUMP, "t-000001", INCIDENT)
+    records = [journal.opened(opened, "i-000002", Moment(NOON, 1.0), BOOT), journal.action(action, BOOT)]
+    begun.write([frames.decode_frame(frames.journal(number, record)) for number, record in enumerate(records, start=1)])
+    begun.close()
+    return store.Store(folder, BOOT, 30.0)
+
+
+def dumps_of(opened: RecoveredRecord) -> int:
+    assert opened.incident
+    return opened.incident.incident().dumps
+
+
+def test_a_dump_that_died_with_its_run_counts_as_not_taken(tmp_path: Path) -> None:
+    """Asked for, and then killed before it was whole: the next run is told to ask again; a whole one is not asked for twice."""
+    successor = dump_asked_for(tmp_path)
+    assert dumps_of(successor.open()) == 0
+    clock = FakeClock()
+    folder = dumps.DumpFolder(tmp_path / dumps.FOLDER / INCIDENT, incident=INCIDENT, boot_id=BOOT, trigger="t-000001", clock=clock)
+    assert dumps_of(successor.open()) == 0
+    folder.complete()
+    assert dumps_of(successor.open()) == 1
+
+
+def test_a_dump_of_another_boot_is_past_mending(tmp_path: Path) -> None:
+    """What the last boot did not get is gone; the rule about dumps in a new boot is the watch's."""
+    dump_asked_for(tmp_path)
+    assert dumps_of(store.Store(tmp_path, "0000", 30.0).open()) == 1
 
 
 # --- what somebody else does to the directory

@@ -134,6 +134,7 @@ def main(argv: Sequence[str]) -> None:
                 wakee.recv(512)
                 _reap(daemon)
             elif not _serve(daemon):
+                signal.set_wakeup_fd(-1)  # its socket is closed next; a child that ends now would be told to nobody
                 return
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from xidwatch.clock import iso
 from xidwatch.records import Damage, RecordError, baseline, dumps, files, journal, recovery, regular, samples
 from xidwatch.records.frames import WINDOW, Frame, Trouble
-from xidwatch.records.recovery import RecoveredRecord
+from xidwatch.records.recovery import Recovered, RecoveredRecord
 from xidwatch.records.streams import Stream, explain
 
 MOST_DAMAGE = 100  # places told to the loop; a file of rubbish has more
@@ -84,7 +84,7 @@ class Store:
         learnt = self._baseline(damage)
         entries = recovery.tail(self._root, self._boot_id, damage)
         self._remember(entries)
-        found = recovery.fold(entries, self._boot_id, damage)
+        found = self._as_dumped(recovery.fold(entries, self._boot_id, damage))
         took_ms = round((time.monotonic() - began) * 1000)
         return RecoveredRecord.of(found, learnt, damage[:MOST_DAMAGE], took_ms)
 
@@ -129,6 +129,19 @@ class Store:
         except OSError as error:
             return explain("publish", error)
         return None
+
+    def _as_dumped(self, found: Recovered) -> Recovered:
+        """A dump that this boot's journal asks for and that is not whole died with its run: it counts as not taken."""
+        incident = found.incident
+        if incident is None or not incident.dumps or found.last_boot_id != self._boot_id or self._has_dump(incident.id):
+            return found
+        return replace(found, incident=replace(incident, dumps=0))
+
+    def _has_dump(self, incident: str) -> bool:
+        try:
+            return dumps.load(self._root / dumps.FOLDER / incident).state == "complete"
+        except OSError:
+            return False
 
     # --------------------------------------------------------------------------------------------------- the directory
 

@@ -1,0 +1,14 @@
+"""An engine whose workers ignore TERM under lost hardware: it is ended in bounded time all the same, and held."""
+
+from tests.rig.vm.engine import OWED, Engine
+from tests.rig.vm.guest import Guest
+
+OWES = OWED
+
+
+def scenario(guest: Guest) -> None:
+    engine = Engine(guest, "--deaf")
+    guest.switch.vanish()
+    engine.until("inactive", "failed")
+    assert not guest.run("pgrep -f rig/engine.py", check=False)
+    assert engine.supervised_as() == "HELD"

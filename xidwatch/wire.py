@@ -18,7 +18,6 @@ End of input means: finish and exit. A line over `MAX_LINE` bytes or that is not
 
 from __future__ import annotations
 
-import math
 from itertools import accumulate
 from operator import sub
 from typing import Annotated
@@ -33,7 +32,7 @@ UNASKED = 0  # the number of no request
 MOST_SAMPLES = 1000  # in a trace line, which is 31 KiB when every number is as long as it may be
 MAX_STAMP_US = 253_402_300_799_999_999  # the end of the year 9999: later ones cannot be printed
 MAX_MILLIWATTS = 2**32 - 1
-MAX_INTEGER = 2**64 - 1  # no counter is wider; a longer number would not even fit into a float
+MAX_NUMBER = 2**64 - 1  # no counter is wider, and nothing that is measured comes near
 
 
 class ProbeProtocolError(Exception):
@@ -104,8 +103,8 @@ def encode(message: Request | Reply) -> bytes:
 
 
 def encode_reading(ask: int, subject: Subject, quantity: str, value: Value) -> bytes:
-    """The line for one reading. A number that is none (not a number, infinite) has no place in JSON: it is MALFORMED."""
-    if isinstance(value, float) and not math.isfinite(value):
+    """The line for one reading. A number that is none (not a number, infinite, beyond all measure) has no place in JSON: MALFORMED."""
+    if isinstance(value, int | float) and not abs(value) <= MAX_NUMBER:
         value = Missing.MALFORMED
     if isinstance(value, Missing):
         wire = WireReading(str(subject), quantity, missing=value)
@@ -145,7 +144,7 @@ def to_reading(wire: WireReading) -> Reading:
     value: Value | None = wire.missing if wire.missing is not None else wire.value
     if value is None:
         raise ProbeProtocolError(f"reading without value or reason: {wire.subject} {wire.quantity}")
-    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+    if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
         value = Missing.MALFORMED
     try:
         return Reading(Subject.parse(wire.subject), wire.quantity, value)

@@ -52,6 +52,14 @@ def test_a_healthy_host_needs_no_remark() -> None:
     assert remarks.about_hwmon(inventory) == {}
 
 
+def test_devices_that_are_too_many_to_be_read_are_no_silence() -> None:
+    """How many are left out, which ones are not, and what that costs."""
+    text = remarks.about_pci({HOST: {"functions_unread": 216}, PORT: {"aer": 1}, GPU: {"aer": 0}})["pci:unread"]
+    assert "216 PCIe ports and drives are neither read nor listed" in text
+    assert "only 2 are, GPUs and the ports above them first" in text
+    assert "GpuMissing and PortMissing stay UNKNOWN" in text
+
+
 def test_a_host_without_devices_says_that_there_is_nothing_to_watch() -> None:
     """With how many there are besides, when that is known, and never a reason in the place of a number."""
     assert "(7 other functions, not read)" in remarks.about_pci({HOST: {"functions_elsewhere": 7}})["pci:none"]

@@ -72,10 +72,12 @@ def test_a_row_may_say_everything() -> None:
         label="bus-lost",
         advice="Look.",
         fixture="night",
+        tells=["driver"],
     )
     assert set(full.when) == {"gpu", "port"}
     assert (full.hold_seconds, full.clear_seconds, full.opens_incident, full.stops_engine) == (45.0, 600.0, True, True)
     assert (full.label, full.advice, full.fixture, full.source) == ("bus-lost", "Look.", "night", "PCI")
+    assert full.tells == ("driver",)
 
 
 def test_every_problem_is_told_at_once_and_with_its_path() -> None:
@@ -94,6 +96,7 @@ def test_every_problem_is_told_at_once_and_with_its_path() -> None:
             "clear": "soon",
             "opens_incident": "false",
             "label": "../../etc",
+            "tells": ["wattage", 5],
             "whem": "",
         },
         "Halved": {**ROW, "about": ["port", "gpu"], "when": {"port": "secondary_bus == 0"}},
@@ -107,6 +110,7 @@ def test_every_problem_is_told_at_once_and_with_its_path() -> None:
         "Empty.about", "Empty.when", "Empty.severity", "Empty.source",
         "AllWrong.whem", "AllWrong.about", "AllWrong.when", "AllWrong.when", "AllWrong.severity", "AllWrong.only_if",
         "AllWrong.source", "AllWrong.hold", "AllWrong.clear", "AllWrong.opens_incident", "AllWrong.label",
+        "AllWrong.tells", "AllWrong.tells",
         "Halved.when",
         "Constant.when",
         "NoText.when",
@@ -123,6 +127,14 @@ def test_the_error_prints_all_its_problems() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- a judgement
+
+
+def test_a_reason_tells_what_else_is_to_be_told_if_there_is_anything() -> None:
+    """An empty reading and a missing one are no news."""
+    chosen = rule(about="probe", when="answering == 0", tells=["at", "took_ms"])
+    facts: dict[str, Value] = {"answering": 0, "at": "chip:nct6798@platform/nct6775.656", "took_ms": Missing.NOT_ASKED}
+    assert judge(chosen, "probe", Facts(facts, {})).reason == "answering 0, at chip:nct6798@platform/nct6775.656"
+    assert judge(chosen, "probe", Facts({"answering": 1, "at": ""}, {})).reason == "answering 1"
 
 
 def test_where_the_precondition_is_false_the_rule_does_not_apply() -> None:

@@ -98,9 +98,9 @@ def test_a_look_that_did_not_get_to_the_end_of_the_list_misses_nobody() -> None:
     assert edges(story.look(SWITCH, DOWNSTREAM)) == []
 
 
-@pytest.mark.parametrize("why", [Missing.TIMED_OUT, Missing.ABSENT])
+@pytest.mark.parametrize("why", [Missing.TIMED_OUT, Missing.ABSENT, Missing.NOT_ASKED])
 def test_without_a_list_nobody_is_missing_and_nobody_is_there(why: Missing) -> None:
-    """A probe that is late, or a sysfs that is not there, is no empty machine."""
+    """A probe that is late, a sysfs that is not there, or a list that leaves some out, is no empty machine."""
     story = known()
     for subject in CHAINS:
         story.set(subject, dict.fromkeys(story.readings[subject], why))

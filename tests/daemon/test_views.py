@@ -46,7 +46,7 @@ def history() -> ProbeHistory:
     found.add(
         {
             "pci": Answer("pci", "done", {}, took_ms=40),
-            "nvml": Answer("nvml", "timeout", {}, "no answer in 5 s", took_ms=5000),
+            "nvml": Answer("nvml", "timeout", {}, "no answer in 5 s", took_ms=5000, at=str(GPU)),
             "host": Answer("host", "crashed", {}, "exit status 1"),
         },
         NOW,
@@ -119,7 +119,7 @@ def test_probes_show_their_age_and_where_they_are_stuck() -> None:
     probes = state_file(State()).probes
     assert (probes["pci"].success, probes["pci"].age_s, probes["pci"].stuck_s) == (True, 0.0, 0.0)
     assert (probes["nvml"].success, probes["nvml"].age_s, probes["nvml"].stuck_s) == (False, 30.0, 27.5)
-    assert probes["nvml"].text == "no answer in 5 s"
+    assert probes["nvml"].text == "no answer in 5 s (at gpu:0000:11:00.0)"
     assert (probes["host"].success, probes["host"].age_s) == (False, None)
 
 
@@ -129,9 +129,44 @@ def test_probes_show_their_age_and_where_they_are_stuck() -> None:
 def test_probes_are_readings_like_all_others() -> None:
     """Under names that the rules can look at; without an age where there never was an answer."""
     found = history().readings({"nvml": 27.46}, {}, MONO + 2)
-    assert found[Subject("probe", "pci")] == {"success": 1, "answering": 1, "took_ms": 40, "age_seconds": 2.0, "stuck_seconds": 0.0}
-    assert found[Subject("probe", "nvml")] == {"success": 0, "answering": 0, "took_ms": 5000, "age_seconds": 32.0, "stuck_seconds": 27.5}
+    well = {"success": 1, "answering": 1, "took_ms": 40, "age_seconds": 2.0, "stuck_seconds": 0.0, "at": ""}
+    late = {"success": 0, "answering": 0, "took_ms": 5000, "age_seconds": 32.0, "stuck_seconds": 27.5, "at": str(GPU)}
+    assert found[Subject("probe", "pci")] == well
+    assert found[Subject("probe", "nvml")] == late
     assert "age_seconds" not in found[Subject("probe", "host")]
+
+
+CHIP = "chip:nct6798@platform/nct6775.656"
+HUNG = Answer("hwmon", "timeout", {}, "no answer before the deadline", at=CHIP)
+BESIDE = Answer("hwmon", "done", {}, left_out=(CHIP,))
+
+
+def judged(answers: list[Answer], *, clearing: set[int]) -> list[tuple[str, str]]:
+    """Status and reason of ProbeNotAnswering after each tick at the interval and with the rules as shipped; `clearing`: at which ticks."""
+    found, state, seen = ProbeHistory(), State(), []
+    for number, answer in enumerate(answers):
+        at = Moment(WALL + 30.0 * number, MONO + 30.0 * number)
+        found.add({"hwmon": answer}, at, {"hwmon"} if number in clearing else ())
+        state, _ = watch.step(RULES, state, SampleTaken(Sample(number, at, BOOT_ID, found.readings({}, {}, at.mono))))
+        condition = state.conditions[Subject("probe", "hwmon"), "ProbeNotAnswering"].condition
+        seen.append((str(condition.status), condition.reason))
+    return seen
+
+
+def test_a_chip_at_which_every_worker_gets_stuck_and_is_ended_is_told_of() -> None:
+    """Every other tick is served by one that leaves it out, which is no recovery: within two intervals it is said, and where."""
+    well = Answer("hwmon", "done", {})
+    seen = judged([well, HUNG, BESIDE, HUNG, BESIDE, HUNG, well], clearing={2, 4})
+    assert [status for status, _ in seen[:3]] == ["FALSE"] * 3
+    assert seen[3:6] == [("TRUE", f"answering 0, at {CHIP}")] * 3
+    assert judged([HUNG, BESIDE, HUNG, well, well, well], clearing={1})[-1] == ("FALSE", "answering 1")
+
+
+def test_a_probe_that_serves_beside_one_that_cannot_be_ended_is_answering() -> None:
+    """That one is stuck for good, for which there is another condition."""
+    seen = judged([HUNG, BESIDE, BESIDE, BESIDE], clearing={1})
+    assert {status for status, _ in seen} <= {"FALSE", "UNKNOWN"}
+    assert seen[-1] == ("FALSE", f"answering 1, at {CHIP}")
 
 
 @pytest.mark.parametrize(("behind", "success", "stuck"), [(0.0, 1, 0.0), (RECORDER_LATE_SECONDS, 1, 0.0), (90.04, 0, 90.0)])

@@ -13,9 +13,11 @@ import pytest
 from tests.fakes.sysfs import AER_CORRECTABLE, SysfsTree, two_switch_host
 from xidwatch.core.model import HOST, Missing, Subject, Value
 from xidwatch.core.quantities import BY_NAME
+from xidwatch.daemon.workers import MAX_ANSWER
 from xidwatch.probes import pci, pci_config
 from xidwatch.probes.base import Ask, ProbeFailed
 from xidwatch.probes.pci import PciProbe, acting_port_type, aer_total, config_space_text, link_gts
+from xidwatch.wire import Reply, encode, encode_reading
 
 ROOT_PORT = "port:0000:00:03.1"
 SWITCH = "port:0000:0f:00.0"
@@ -142,6 +144,33 @@ def test_a_gpu_of_another_vendor_is_not_ours(rig: Rig) -> None:
     facts = rig.ask("inventory").facts
     assert facts[str(HOST)]["functions_elsewhere"] == 3
     assert "gpu:0000:00:02.0" not in facts
+
+
+def test_of_too_many_functions_gpus_and_what_is_above_them_are_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is left out and counted, also below a port that is kept; the list is not called whole then, or they would be missed."""
+    monkeypatch.setattr(pci, "MOST_FUNCTIONS", 11)
+    for what in ("inventory", "sample", "look"):
+        facts = rig.ask(what).facts
+        host = facts.pop(str(HOST))
+        assert host == ({"functions_elsewhere": 2, "functions_unread": 3} if what == "inventory" else {"pci_functions": Missing.NOT_ASKED})
+        assert {subject for subject in facts if subject.startswith("gpu")} == {f"gpu:0000:{bus}:00.0" for bus in (11, 12, 13, 14)}
+        assert {ROOT_PORT, SWITCH, GPU_PORT} <= set(facts)
+        assert len(facts) == 11
+    touched = rig.ask().touched
+    assert touched.index(ROOT_PORT) < touched.index(SWITCH) < touched.index(GPU_PORT) < touched.index(GPU)
+
+
+def test_the_most_that_is_told_fits_into_an_answer(rig: Rig) -> None:
+    """Were every function as talkative as the longest-winded here."""
+    for what in ("inventory", "sample"):
+        facts = rig.ask(what).facts
+        del facts[str(HOST)]
+        sizes = []
+        for name, values in facts.items():
+            subject = Subject.parse(name)
+            lines = [encode_reading(10**9, subject, quantity, value) for quantity, value in values.items()]
+            sizes.append(sum(map(len, lines)) + len(encode(Reply(ask=10**9, at=name))))
+        assert max(sizes) * pci.MOST_FUNCTIONS < MAX_ANSWER
 
 
 def test_parents_come_before_children(rig: Rig) -> None:

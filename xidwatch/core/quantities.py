@@ -202,7 +202,7 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("success", "1 when the last request was answered in full, else 0", "worker protocol"),
     Quantity(
         "answering",
-        "1 when the last request came to an end of its own, 0 when it was late or broke off",
+        "0 when the last request was late or broke off, and until one has been answered without doing so again; else 1",
         "worker protocol",
     ),
     Quantity("took_ms", "how long the last answer took", "worker protocol"),
@@ -210,6 +210,7 @@ TABLE: tuple[Quantity, ...] = (
     Quantity(
         "stuck_seconds", "how long the oldest unanswered request has been waiting past its deadline, 0 when none is", "worker protocol"
     ),
+    Quantity("at", "what its worker was at when it got stuck, was late or broke off, empty when it was not", "worker protocol"),
     # --- inventory facts
     Quantity(
         "chain",
@@ -259,6 +260,7 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("pids", "processes in its control group", "cgroup.procs below its group", fact=True),
     Quantity("server", "what kind of engine it is, by the names of its metrics", _METRICS + "prefix", fact=True),
     Quantity("gpus", "GPUs an engine has been seen to use", "NVML's processes of each GPU, joined with those of the unit", fact=True),
+    Quantity("functions_unread", "PCI ports, GPUs and drives left out, since there are too many of them", _SYSFS + "class", fact=True),
     Quantity("functions_elsewhere", "PCI functions of other kinds, not read", _SYSFS + "class", fact=True),
 )
 

@@ -49,6 +49,11 @@ def about_pci(inventory: Readings) -> dict[str, str]:
             "Normal in a virtual machine; on a host, compare with lspci"
         }
     remarks: dict[str, str] = {}
+    if unread := _number(inventory.get(HOST, {}).get("functions_unread")):
+        remarks["pci:unread"] = (
+            f"pci: {unread} PCIe ports and drives are neither read nor listed, since there are too many: only {len(functions)} are, "
+            "GPUs and the ports above them first. Without the whole list none is called missing: GpuMissing and PortMissing stay UNKNOWN"
+        )
     if not any(inventory[subject].get("aer") == 1 for subject in functions):
         remarks["pci:aer"] = (
             "pci: no device here has AER counters, so link errors stay UNSUPPORTED. "
@@ -71,6 +76,10 @@ def about_pci(inventory: Readings) -> dict[str, str]:
             "Normal in a virtual machine"
         )
     return remarks
+
+
+def _number(value: Value | None) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def about_hwmon(inventory: Readings) -> dict[str, str]:

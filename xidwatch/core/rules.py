@@ -19,7 +19,10 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TYPE = re.compile(r"[A-Z][A-Za-z0-9]*")
 _LABEL = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_KEYS = {"about", "when", "only_if", "hold", "clear", "severity", "opens_incident", "stops_engine", "label", "advice", "source", "fixture"}
+_KEYS = {
+    *("about", "when", "only_if", "hold", "clear", "severity", "opens_incident", "stops_engine"),
+    *("label", "tells", "advice", "source", "fixture"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Rule:
     opens_incident: bool = False
     stops_engine: bool = False
     label: str = ""  # the <what> of an incident's name
+    tells: tuple[str, ...] = ()  # readings that its reason names besides, where there are any
     advice: str = ""
     fixture: str = ""
 
@@ -106,6 +110,7 @@ class _Row:
             "opens_incident": self._flag("opens_incident"),
             "stops_engine": self._flag("stops_engine"),
             "label": self._label(),
+            "tells": self._tells(),
             "advice": self._text("advice"),
             "fixture": self._text("fixture"),
         }
@@ -149,6 +154,16 @@ class _Row:
         if "label" in self.row and not _LABEL.fullmatch(label):
             self._wrong("label", f"{label!r} becomes part of a folder's name: small letters, digits and dashes only")
         return label
+
+    def _tells(self) -> tuple[str, ...]:
+        names = self.row.get("tells", [])
+        if not isinstance(names, list):
+            self._wrong("tells", f"expected a list of quantities, not {names!r}")
+            return ()
+        for name in names:
+            if not isinstance(name, str) or name not in quantities.BY_NAME:
+                self._wrong("tells", f"no quantity is called {name!r}")
+        return tuple(map(str, names))
 
     def _kinds(self) -> list[str]:
         about = self.row.get("about")
@@ -201,7 +216,13 @@ def judge(rule: Rule, kind: str, facts: Facts) -> Judgement:
         return Judgement(Status.NOT_APPLICABLE, _seen(expression, facts), result)
     if isinstance(result, Missing):
         return Judgement(Status.UNKNOWN, _seen(expression, facts), result)
-    return Judgement(Status.TRUE if result else Status.FALSE, _seen(expression, facts))
+    return Judgement(Status.TRUE if result else Status.FALSE, _seen(expression, facts) + _besides(rule.tells, facts))
+
+
+def _besides(names: tuple[str, ...], facts: Facts) -> str:
+    """`, at gpu:0000:11:00.0`: what is empty or missing is no news."""
+    shown = ((name, quantities.text(name, facts.now.get(name, Missing.NOT_ASKED))) for name in names)
+    return "".join(f", {name} {text}" for name, text in shown if text)
 
 
 def _seen(expression: Expression, facts: Facts) -> str:

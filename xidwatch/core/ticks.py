@@ -24,6 +24,7 @@ class Answer:
     failure: str = ""
     took_ms: int = 0
     left_out: tuple[str, ...] = ()  # subjects not to be touched, since a process is stuck at each
+    at: str = ""  # the subject it was touching when it last said so
 
     @property
     def in_full(self) -> bool:
@@ -38,7 +39,9 @@ class Answer:
     @property
     def trouble(self) -> str:
         """Why it was not answered in full, for people; empty when it was."""
-        return self.why or (f"leaves out {', '.join(self.left_out)}, where a process is stuck" if self.left_out else "")
+        if self.why:
+            return self.why if self.answering or not self.at else f"{self.why} (at {self.at})"
+        return f"leaves out {', '.join(self.left_out)}, where a process is stuck" if self.left_out else ""
 
 
 @dataclass(slots=True)

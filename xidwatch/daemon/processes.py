@@ -14,6 +14,7 @@ from enum import IntEnum
 
 TERM_AFTER_SECONDS = 1.0
 KILL_AFTER_SECONDS = 3.0
+DEATH_SECONDS = 1.0  # who is there so long after SIGKILL does not take it
 COMM_LENGTH = 15
 
 
@@ -58,6 +59,7 @@ class Abandoned:
     adopted: bool = False  # left behind by a predecessor
     rung: Rung = Rung.END_OF_INPUT
     asked_to_leave: float | None = None
+    killed: float | None = None
 
     def is_alive(self) -> bool:
         """Still the same process, and not a zombie."""
@@ -75,7 +77,12 @@ class Abandoned:
         if self.rung < Rung.TERM and waited >= TERM_AFTER_SECONDS:
             self._signal(signal.SIGTERM, Rung.TERM)
         elif self.rung < Rung.KILL and waited >= KILL_AFTER_SECONDS and not (self.holds_driver or self.holds_evidence):
+            self.killed = now
             self._signal(signal.SIGKILL, Rung.KILL)
+
+    def is_there_to_stay(self, now: float) -> bool:
+        """Nothing that may be done to it has made it go."""
+        return self.holds_driver or self.holds_evidence or (self.killed is not None and now - self.killed >= DEATH_SECONDS)
 
     def _signal(self, signum: signal.Signals, rung: Rung) -> None:
         self.rung = rung

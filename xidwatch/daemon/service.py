@@ -278,7 +278,7 @@ class Daemon:
         if self._parting:
             answers = {name: replace(a, readings=self._parting) if a.ended == "not-asked" else a for name, a in answers.items()}
             self._parting = {}
-        self._history.add(answers, at)
+        self._history.add(answers, at, self.workers.clearing())
         readings = self._columns.complete(answers)
         now = self.clock.now().mono
         readings.update(self._history.readings(self._stuck(), self.evidence.behind_seconds(now), now))

@@ -119,4 +119,4 @@ def _renewed(answer: Answer, readings: Readings) -> Answer:
 
 def as_answer(ask: Ask) -> Answer:
     """An ended request in the words of the core."""
-    return Answer(ask.probe, ask.ended, ask.readings, ask.why, ask.failure, ask.took_ms, ask.skip)
+    return Answer(ask.probe, ask.ended, ask.readings, ask.why, ask.failure, ask.took_ms, ask.skip, ask.at)

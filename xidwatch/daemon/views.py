@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from xidwatch.clock import iso
@@ -28,11 +28,20 @@ class ProbeHistory:
 
     answered: dict[str, float] = field(default_factory=dict)  # monotonic time of the last full answer
     answers: dict[str, Answer] = field(default_factory=dict)  # the latest, full or not
+    silent: dict[str, str] = field(default_factory=dict)  # those that have nothing to say, and where that began
 
-    def add(self, answers: Mapping[str, Answer], at: Moment) -> None:
-        """One tick's answers."""
+    def add(self, answers: Mapping[str, Answer], at: Moment, clearing: Collection[str] = ()) -> None:
+        """One tick's answers. `clearing`: the probes of which a stuck process is about to be ended.
+
+        What such a one's replacement can tell meanwhile is no recovery: the next will go there again, and get stuck again.
+        """
         self.answers.update(answers)
         self.answered.update({name: at.mono for name, answer in answers.items() if answer.in_full})
+        for name, answer in answers.items():
+            if not answer.answering:
+                self.silent[name] = answer.at or self.silent.get(name, "")
+            elif not (answer.left_out and name in clearing):
+                self.silent.pop(name, None)
 
     def views(self, stuck: Mapping[str, float], behind: Mapping[str, float]) -> dict[str, ProbeView]:
         """For metrics; a recorder is late when what it was given is not on disk."""
@@ -47,10 +56,15 @@ class ProbeHistory:
         """The watcher watched, as readings of subjects `probe:NAME`; the recorder is watched like a probe."""
         found: dict[Subject, dict[str, Value]] = {}
         for name, answer in self.answers.items():
-            values: dict[str, Value] = {"success": int(answer.in_full), "answering": int(answer.answering), "took_ms": answer.took_ms}
+            values: dict[str, Value] = {
+                "success": int(answer.in_full),
+                "answering": int(name not in self.silent),
+                "took_ms": answer.took_ms,
+            }
             if name in self.answered:
                 values["age_seconds"] = round(now - self.answered[name], 3)
             values["stuck_seconds"] = round(stuck.get(name, 0.0), 1)
+            values["at"] = self.silent.get(name) or ", ".join(answer.left_out)
             found[Subject("probe", name)] = values
         for name, seconds in behind.items():
             late = _late(seconds)

@@ -29,7 +29,7 @@ from xidwatch.daemon.processes import Abandoned
 from xidwatch.wire import UNASKED, ProbeProtocolError, Reply, Request, WireTrace, decode_reply, encode, to_reading, to_stretch
 
 MOST_ABANDONED = 3
-MAX_ANSWER = 2 * 1024 * 1024  # bytes a request (1,500 functions fit): a worker that floods has broken the protocol
+MAX_ANSWER = 2 * 1024 * 1024  # bytes a request (what the pci probe tells at most fits): a worker that floods has broken the protocol
 TRACE_BYTES_A_SECOND = 64 * 1024.0  # 16 GPUs at 50 Hz send a quarter of it
 TRACE_BURST = 512 * 1024.0  # bytes: more than the socket holds back while the loop does not run
 MAX_TOOK_MS = 10**9  # whatever a worker says
@@ -245,6 +245,7 @@ class Workers:
         ask = Ask(next(self._numbers), probe, what, self.loop.clock.now().mono, deadline, on_end)
         worker = self._worker(probe)
         if isinstance(worker, str):
+            ask.at = self._where(probe)
             ask.end("timeout", worker)
         else:
             worker.ask(ask)
@@ -341,6 +342,17 @@ class Workers:
         if worker is not None and worker.late_since is not None:
             times.append(worker.late_since)
         return max((now - since for since in times if since < now), default=0.0)
+
+    def _where(self, probe: str) -> str:
+        """The subject at which a process of this probe is stuck; empty when none is, or has not said."""
+        worker = self._workers.get(probe)
+        late = worker.current.at if worker is not None and worker.late_since is not None and worker.current else ""
+        return late or next((process.at for process in self.abandoned if process.name == probe and process.at), "")
+
+    def clearing(self) -> frozenset[str]:
+        """The probes of which a process that got stuck is about to be ended: it may yet be seen to go."""
+        now = self.loop.clock.now().mono
+        return frozenset(process.name for process in self.abandoned if not process.is_there_to_stay(now))
 
     def living(self) -> list[Abandoned]:
         """Every process there is, in service or left behind, as the successor will want to know it."""

@@ -91,7 +91,7 @@ def reading(read: Callable[[], Value]) -> Value:
         return read()
     except OSError as error:
         return _REASONS.get(error.errno or 0, Missing.MALFORMED)
-    except (ValueError, KeyError, IndexError, TypeError):  # the latter three are how psutil meets a file cut short
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError):  # how psutil meets a file cut short, or a number beyond measure
         return Missing.MALFORMED
 
 

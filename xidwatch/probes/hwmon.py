@@ -147,7 +147,8 @@ class HwmonProbe:
         """Raises ProbeFailed when the folder of chips cannot be listed; that there is none is no failure."""
         try:
             links = hwmon_chips.links(self._root)
-            if links != self._links:
+            # The kernel links a chip before its attributes are there.
+            if links != self._links or not all(chip.inputs for chip in self._chips.values()):
                 self._chips = hwmon_chips.find(self._root)
                 self._links = links
         except OSError as error:

@@ -37,6 +37,7 @@ AER_ROOT_COUNTERS = {
     "aer_root_nonfatal": "aer_rootport_total_err_nonfatal",
     "aer_root_fatal": "aer_rootport_total_err_fatal",
 }
+MOST_FUNCTIONS = 1_000  # read and listed: what there is to tell of so many fits into one answer
 DEAD_LINK_WIDTHS = frozenset({63, 255})  # six bits of all ones, or the whole byte
 
 _ROOT_PORT, _UPSTREAM, _DOWNSTREAM = 4, 5, 6
@@ -89,7 +90,9 @@ class PciProbe:
         self._links = self._on_the_bus()
         self._functions = pci_config.enumerate_functions(self._root)
         read = self._read_functions()
-        emit.reading(HOST, "functions_elsewhere", len(self._functions) - len(read))
+        emit.reading(HOST, "functions_elsewhere", sum(not function.kind for function in self._functions.values()))
+        if unread := self._unread():
+            emit.reading(HOST, "functions_unread", unread)
         slots, native = slot_names(self._root), pci_config.aer_roots(self._root)
         for function in read:
             _report_identity(function, slots, emit)
@@ -120,7 +123,10 @@ class PciProbe:
         self._links = links
 
     def _report_presence(self, emit: Emit) -> None:
-        """Who is there and where, from the listing alone: no hardware is touched. The count comes last: with it the list is complete."""
+        """Who is there and where, from the listing alone: no hardware is touched.
+
+        The count comes last: with it the list is complete. It is not told where some are left out, or those would be missed.
+        """
         self._notice_new()
         for function in self._read_functions():
             there = str(function.address) in self._links
@@ -128,11 +134,13 @@ class PciProbe:
             if there:
                 emit.reading(function.subject, "chain", function.chain)
                 emit.reading(function.subject, "board", function.board)
-        emit.reading(HOST, "pci_functions", len(self._links))
+        emit.reading(HOST, "pci_functions", Missing.NOT_ASKED if self._unread() else len(self._links))
 
     def _read_functions(self) -> list[Function]:
-        read = (function for function in self._functions.values() if function.kind)
-        return sorted(read, key=lambda function: (function.level, function.address))
+        return most_wanted([function for function in self._functions.values() if function.kind], MOST_FUNCTIONS)
+
+    def _unread(self) -> int:
+        return max(0, sum(bool(function.kind) for function in self._functions.values()) - MOST_FUNCTIONS)
 
     def _walk(self, ask: Ask, emit: Emit) -> Iterable[tuple[Function, Answer]]:
         return TopDown(
@@ -143,6 +151,14 @@ class PciProbe:
             sleep=self._sleep,
             monotonic=self._monotonic,
         )
+
+
+def most_wanted(functions: list[Function], most: int) -> list[Function]:
+    """Top down, and no more than so many: GPUs and all that is above them come before anything else."""
+    vital = {folder for function in functions if function.kind == "gpu" for folder in function.lineage}
+    if len(functions) > most:
+        functions = sorted(functions, key=lambda each: (each.folder not in vital, each.level, each.address))[:most]
+    return sorted(functions, key=lambda each: (each.level, each.address))
 
 
 # --- readings of one function

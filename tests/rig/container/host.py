@@ -194,11 +194,11 @@ class Host:
 
     # --- the service
 
-    def configure(self, interval: str = "1s", more: str = "") -> None:
-        """/etc/xidwatch/config.toml; `more` stands before the tables."""
+    def configure(self, interval: str = "1s", more: str = "", more_tables: str = "") -> None:
+        """/etc/xidwatch/config.toml; `more` stands before the tables, `more_tables` behind them."""
         path = self.disk.root / "etc/xidwatch/config.toml"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(more + CONFIG.format(interval=interval, kernel_log=KERNEL_LOG if self._kernel_log else "/rig/kmsg"))
+        path.write_text(more + CONFIG.format(interval=interval, kernel_log=KERNEL_LOG if self._kernel_log else "/rig/kmsg") + more_tables)
 
     def drop_in(self, **settings: str) -> None:
         """What a test needs otherwise than the unit has it, in its [Service]."""

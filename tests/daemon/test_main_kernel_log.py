@@ -82,9 +82,9 @@ def test_a_log_that_may_not_be_read_leaves_its_conditions_unknown(rig: Rig) -> N
     running = rig.start(rig.pci(), rig.host(), rig.nvml(), kernel_trouble=trouble)
     running.line("permission denied. Xid lines cannot be seen. Run as root")
     running.line("kernel log unreadable")
-    running.tick(2)
-    assert running.condition("DriverFatalXid", "gpu:0000:12:00.0") == "UNKNOWN"
-    assert running.condition("KernelLogGap", "kernel") == "UNKNOWN"
+    running.until_condition("DriverFatalXid", "gpu:0000:12:00.0", "UNKNOWN")
+    running.until_condition("KernelLogGap", "kernel", "UNKNOWN")
+    running.ticks_more(2)
     assert running.state()["verdict"] == "unknown"
     rig.tree.die(SWITCH)
     running.line("incident .* opened")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.daemon.harness import LoopDisk, Rig, poll_until
+from tests.fakes.engine import EngineHost, Page
 from tests.fakes.hwmon import HwmonTree
 from tests.fakes.nvml_library import NvmlLibrary
 
@@ -98,13 +99,16 @@ def _command(*words: str) -> None:
 class Source(ABC):
     """One probe as shipped, over hardware in the test's hands.
 
-    `cell` is the one that is empty under every fault, `healthy` what stands there otherwise; `condition`, where there is one,
-    is UNKNOWN while nothing is known of it.
+    `cell` is the one that is empty under every fault that has none of its own in `cells`, `healthy` what stands there otherwise;
+    `condition`, where there is one, is UNKNOWN while nothing is known of it. A fault in `copes_with` costs the reading and no more:
+    the probe answers all the same.
     """
 
     name: str
     cell: str
     healthy: str
+    cells: Mapping[str, tuple[str, str]] = {}
+    copes_with: frozenset[str] = frozenset()
     condition: tuple[str, str] | None = None
     in_rubbish = "UNKNOWN"  # its status when what is read makes no sense
     driver = False
@@ -117,6 +121,10 @@ class Source(ABC):
     def probe(self) -> str:
         """As a subject."""
         return f"probe:{self.name}"
+
+    def shown(self, fault: str) -> tuple[str, str]:
+        """The cell that is empty under a fault, and what stands there otherwise."""
+        return self.cells.get(fault, (self.cell, self.healthy))
 
     @abstractmethod
     def real(self) -> Mapping[str, object]:
@@ -153,6 +161,20 @@ class Source(ABC):
     def crashes(self) -> None:
         """Its process ends in the middle of an answer."""
         self.is_disturbed("crash")
+
+    def sleeps(self) -> None:
+        """It waits for something that does not happen."""
+        gate = self.rig.folder / f"gate-{self.name}"
+        os.mkfifo(gate)  # which nobody ever writes to
+        self.waits_at(gate)
+
+    def floods(self) -> None:
+        """More comes than anybody wants."""
+        self.is_disturbed("flood")
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+        self.trouble.unlink(missing_ok=True)
 
     def waits_behind(self, disk: SilentDisk) -> None:
         """It reads a file of a disk that does not answer."""
@@ -309,11 +331,66 @@ class Nvml(Source):
         self._library.gpu(0, **{self.OPEN: None, "power_mw": 250000})
 
 
+class Engine(FileSource):
+    """A unit with two processes and a page: systemctl, a control group and a server on loopback, each of which can fail alone."""
+
+    name = "engine"
+    UNIT = "vllm.service"
+    cell, healthy = f"engine:{UNIT}:processes", "2"
+    _OF_PAGE = (f"engine:{UNIT}:requests_running", "5")
+    cells: Mapping[str, tuple[str, str]] = {
+        "sleeping": (f"engine:{UNIT}:active_state", "active"),
+        **dict.fromkeys(("late", "garbage read", "flood"), _OF_PAGE),
+    }
+    copes_with = frozenset(cells)
+    SAYS = (Path(__file__).resolve().parents[2] / "fixtures/engine-metrics/vllm.txt").read_text()
+
+    def build(self) -> None:
+        self._host = EngineHost(self.rig.folder / "engines")
+        for pid in (4711, 4712):
+            self._host.process(pid)
+        self._host.unit(self.UNIT, [4711, 4712])
+        self._page = Page()
+        self._page.__enter__()
+        self._page.says(self.SAYS)
+
+    @property
+    def file(self) -> Path:
+        return self._host.cgroup_root / "system.slice" / self.UNIT / "cgroup.procs"
+
+    def real(self) -> Mapping[str, object]:
+        return self.rig.engine({**self._host.options, "engines": [{"unit": self.UNIT, "metrics": self._page.url}]})
+
+    def sleeps(self) -> None:
+        """The bus does not answer."""
+        self._host.systemctl("hang")
+
+    def is_late(self) -> None:
+        """A byte every now and then."""
+        self._page.does("drip")
+
+    def talks_rubbish(self) -> None:
+        self._page.does("rubbish")
+
+    def floods(self) -> None:
+        self._page.does("flood")
+
+    def mend(self) -> None:
+        self._host.systemctl("answer")
+        self._page.says(self.SAYS)
+        super().mend()
+
+    def close(self) -> None:
+        let_through(self._host.gate)  # whoever was left waiting by a worker that was ended
+        self._page.__exit__()
+
+
 SOURCES: dict[str, Callable[[Rig, NvmlLibrary], Source]] = {
     "nvml": Nvml,
     "pci": lambda rig, _library: Pci(rig),
     "hwmon": lambda rig, _library: Hwmon(rig),
     "host": lambda rig, _library: Host(rig),
+    "engine": lambda rig, _library: Engine(rig),
 }
 
 
@@ -324,26 +401,21 @@ SOURCES: dict[str, Callable[[Rig, NvmlLibrary], Source]] = {
 class Fault:
     """`reasons`: what may be on record for the empty cell, the first of them first; `condition`: what becomes TRUE of the probe.
 
-    `killable`: of a process stuck in it only who holds the driver stays, since all others are killed and replaced; the condition
-    comes and goes. `alone`: it takes all the processor time there is, so the nights take turns.
+    `killable`: of a process stuck in it only who holds the driver stays, since all others are killed and replaced, over and over.
     """
 
+    name: str
     begin: Callable[[Source, SilentDisk | None], None]
     reasons: tuple[str, ...]
     condition: str = ""
     killable: bool = False
     root: bool = False
-    alone: bool = False
 
     def lasting(self, source: Source) -> str:
         """The condition that is TRUE from its hold time until the fault is mended; empty when there is none."""
-        return self.condition if source.driver or not self.killable else ""
-
-
-def _sleeps(source: Source, _disk: SilentDisk | None) -> None:
-    gate = source.rig.folder / f"gate-{source.name}"
-    os.mkfifo(gate)  # which nobody ever writes to
-    source.waits_at(gate)
+        if self.name in source.copes_with:
+            return ""
+        return "ProbeNotAnswering" if self.killable and not source.driver else self.condition
 
 
 def _waits_behind_a_disk(source: Source, disk: SilentDisk | None) -> None:
@@ -361,18 +433,19 @@ def _disturbed(trouble: str) -> Callable[[Source, SilentDisk | None], None]:
 
 
 WAITED = ("TIMED_OUT", "NOT_ASKED")
-FAULTS: dict[str, Fault] = {
-    "sleeping": Fault(_sleeps, WAITED, "ProbeStuck", killable=True),
-    "disk silent": Fault(_waits_behind_a_disk, WAITED, "ProbeStuck", killable=True, root=True),
-    "uninterruptible": Fault(_waits_for_ever, WAITED, "ProbeStuck", root=True),
-    "crash": Fault(lambda source, _disk: source.crashes(), ("TIMED_OUT",), "ProbeNotAnswering"),
-    "garbage read": Fault(lambda source, _disk: source.talks_rubbish(), ("MALFORMED",)),
-    "garbage said": Fault(_disturbed("rubbish"), ("MALFORMED",), "ProbeNotAnswering"),
-    "a lie": Fault(_disturbed("a lie"), ("MALFORMED",), "ProbeNotAnswering"),
-    "late": Fault(lambda source, _disk: source.is_late(), WAITED, killable=True),
-    "flood": Fault(_disturbed("flood"), ("MALFORMED",), "ProbeNotAnswering", alone=True),
-    "half a line": Fault(_disturbed("half a line"), ("MALFORMED",), "ProbeNotAnswering"),
-}
+ROWS = (
+    Fault("sleeping", lambda source, _disk: source.sleeps(), WAITED, "ProbeStuck", killable=True),
+    Fault("disk silent", _waits_behind_a_disk, WAITED, "ProbeStuck", killable=True, root=True),
+    Fault("uninterruptible", _waits_for_ever, WAITED, "ProbeStuck", root=True),
+    Fault("crash", lambda source, _disk: source.crashes(), ("TIMED_OUT",), "ProbeNotAnswering"),
+    Fault("garbage read", lambda source, _disk: source.talks_rubbish(), ("MALFORMED",)),
+    Fault("garbage said", _disturbed("rubbish"), ("MALFORMED",), "ProbeNotAnswering"),
+    Fault("a lie", _disturbed("a lie"), ("MALFORMED",), "ProbeNotAnswering"),
+    Fault("late", lambda source, _disk: source.is_late(), WAITED, "ProbeNotAnswering"),
+    Fault("flood", lambda source, _disk: source.floods(), ("MALFORMED",), "ProbeNotAnswering"),
+    Fault("half a line", _disturbed("half a line"), ("MALFORMED",), "ProbeNotAnswering"),
+)
+FAULTS: dict[str, Fault] = {row.name: row for row in ROWS}
 
 
 def let_through(gate: Path) -> None:

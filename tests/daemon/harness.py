@@ -473,6 +473,7 @@ class Rig:
         config_path: Path | None = None,
         patience: Mapping[str, float] | None = None,
         wall_shift: Path | None = None,
+        kernel_trouble: Path | None = None,
         configured: Mapping[str, object] | None = None,
     ) -> Running:
         """Start a daemon; it is on its way when this returns."""
@@ -489,6 +490,7 @@ class Rig:
             "patience": patience or {},
         }
         settings |= {"wall_shift": str(wall_shift)} if wall_shift else {}
+        settings |= {"kernel_trouble": str(kernel_trouble)} if kernel_trouble else {}
         path = self.folder / f"settings-{len(self._started)}.json"
         path.write_text(json.dumps(settings))
         return self.launch("tests.fakes.launch", str(path), state_dir=state_dir)

@@ -1,7 +1,12 @@
-"""Somebody sets the clock: back by an hour, ahead by a day or a year. Times that count are monotonic, and nothing is lost."""
+"""Somebody sets the clock: back by an hour, ahead by a day or a year. Times that count are monotonic, and nothing is lost.
+
+A host that was suspended shows the same as one whose clock was set ahead: neither CLOCK_MONOTONIC nor the kernel log's stamps
+count while it sleeps, so ticks go on where they were. What the fake clock cannot show is how devices come back.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import chain, groupby, pairwise
@@ -9,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, numbers
+from tests.daemon.harness import Rig, lateness, numbers
 from xidwatch.clock import from_iso
 from xidwatch.records import dumps, journal, samples
 
@@ -36,8 +41,15 @@ class Wall:
 
     def set_to(self, seconds: float) -> None:
         """Off by so much from now on."""
+        self._write(f"{seconds}")
+
+    def runs_at(self, rate: float) -> None:
+        """It gains so many seconds a second from now on."""
+        self._write(f"0 {rate} {time.monotonic()}")
+
+    def _write(self, text: str) -> None:
         beside = self.path.with_suffix(".new")
-        beside.write_text(f"{seconds}")
+        beside.write_text(text)
         beside.rename(self.path)
 
 
@@ -60,7 +72,7 @@ def opened(rig: Rig) -> list[str | None]:
     return [entry.incident for entry in rig.journal() if entry.kind == "opened"]
 
 
-@pytest.mark.parametrize("jump", [-HOUR, DAY], ids=["an-hour-back", "a-day-ahead"])
+@pytest.mark.parametrize("jump", [-HOUR, DAY], ids=["an-hour-back", "a-day-ahead-or-asleep"])
 def test_a_jump_in_the_midst_of_an_incident_changes_nothing_but_the_dates(rig: Rig, wall: Wall, jump: float) -> None:
     """Ticks keep their times, the incident stays the one it was and closes, and a successor knows it; every row can be read."""
     rules = rig.rules(ConfigSpaceAllOnes={"clear": "1s"})
@@ -92,6 +104,28 @@ def test_a_jump_in_the_midst_of_an_incident_changes_nothing_but_the_dates(rig: R
     assert {row.time[:10] for row in rows} == {path.name[:10] for path in samples.files(rig.state_dir / samples.FOLDER)}
     assert {path.name[:10] for path in journal.days(rig.state_dir)} == {entry.time[:10] for entry in entries}
     assert {row.tick for row in rows} >= set(range(1, max(first.tick_lines())))
+
+
+@pytest.mark.parametrize("rate", [-0.4, 0.4], ids=["slow", "fast"])
+def test_a_clock_that_is_slewed_moves_no_tick(rig: Rig, wall: Wall, rate: float) -> None:
+    """A thousand times as hard as NTP does: a tick is half a second of the other clock, whatever this one makes of it; hold times too."""
+    rules = rig.rules(ConfigSpaceAllOnes={"clear": "1s"})
+    running = rig.start(rig.pci(), rig.host(), rules_dir=rules, wall_shift=wall.path)
+    running.tick(2)
+    wall.runs_at(rate)
+    from_then = running.ticks_more(1)
+    rig.tree.die(SWITCH)
+    running.line("incident .* opened")
+    rig.tree.recover(SWITCH)
+    running.line("incident .* closed")
+    running.ticks_more(1)
+    assert running.terminate()[0] == 0
+    rows = [row for row in rig.rows() if row.tick >= from_then]
+    assert [row.tick for row in rows] == list(range(from_then, from_then + len(rows)))
+    assert max(abs(late) for late in lateness(rows, (1 + rate) * INTERVAL_SECONDS).values()) < 0.5
+    ends = {name: next(entry.wall for entry in rig.journal() if entry.kind == name) for name in ("opened", "closed")}
+    assert ends["closed"] - ends["opened"] > (1 + rate) * 1.0 - INTERVAL_SECONDS
+    assert len(opened(rig)) == 1
 
 
 def test_a_clock_set_ahead_and_back_uses_up_no_dumps(rig: Rig, wall: Wall) -> None:

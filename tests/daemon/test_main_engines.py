@@ -117,6 +117,28 @@ def test_a_bus_and_a_page_that_hang_keep_no_tick_waiting(rig: Rig, host: EngineH
     assert {cells[f"{SUBJECT}:processes"] for cells in without} == {"2"}
 
 
+def test_eight_engines_that_all_hang_cost_no_more_than_one(rig: Rig, host: EngineHost, page: Page) -> None:
+    """Their pages are asked together and given up together; each lacks its own figures, with the reason, and no row is late."""
+    units = [f"vllm-{number}.service" for number in range(8)]
+    for number, unit in enumerate(units):
+        host.process(5000 + number)
+        host.unit(unit, [5000 + number])
+    engines = [{"unit": unit, "metrics": page.url} for unit in units]
+    running = rig.start(rig.host(), rig.engine({**host.options, "engines": engines}), interval="1s", configured={"engines": engines})
+    running.tick(2)
+    page.does("silent")
+    running.ticks_more(4)
+    assert running.terminate()[0] == 0
+    rows = rig.rows()
+    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert {row.cells["probe:engine:success"] for row in rows[1:]} == {"1"}
+    for number, unit in enumerate(units):
+        last = rows[-1].cells
+        assert (last[f"engine:{unit}:requests_running"], last[f"engine:{unit}:processes"]) == ("", "1")
+        assert last[f"engine:{unit}:main_pid"] == str(5000 + number)
+        assert missing_reasons(rig.journal(), f"engine:{unit}:requests_running")[-1] == "TIMED_OUT"
+
+
 def test_a_worker_stuck_at_an_engine_is_left_and_that_engine_with_it(rig: Rig, host: EngineHost, page: Page) -> None:
     """The next worker leaves its processes alone and tells the rest; the tick is on time."""
     trouble = rig.folder / "trouble"

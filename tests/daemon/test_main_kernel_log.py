@@ -1,4 +1,4 @@
-"""A kernel log that misbehaves, before the real daemon: nonsense in it, and its end. For floods: `test_main_flood`."""
+"""A kernel log that misbehaves, before the real daemon: nonsense in it, errors, and its end. For floods: `test_main_flood`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.daemon.harness import Rig, lateness, numbers
 
 INTERVAL_SECONDS = 0.5
+SWITCH = "0000:0f:00.0"
 GAPS = "xidwatch_kernel_log_gap_records_total"
 XID_43 = "NVRM: Xid (PCI:0000:11:00): 43, pid={}, name=x, channel 0x0000000a"
 MALFORMED = (
@@ -68,6 +69,61 @@ def test_a_log_that_ends_under_way_makes_nothing_healthy(rig: Rig) -> None:
     assert running.condition("DriverFatalXid", "gpu:0000:12:00.0") == "UNKNOWN"
     assert running.state()["incident"]
     assert running.state()["verdict"] == "failed"
+    assert running.terminate()[0] == 0
+    rows = rig.rows()
+    assert rows[-1].cells["kernel:xid_lines_since_last_tick"] == ""
+    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+
+
+def test_a_log_that_may_not_be_read_leaves_its_conditions_unknown(rig: Rig) -> None:
+    """It is said what to do, and everything else is watched as ever; nothing is called healthy for want of lines."""
+    trouble = rig.folder / "trouble"
+    trouble.write_text("open EACCES")
+    running = rig.start(rig.pci(), rig.host(), rig.nvml(), kernel_trouble=trouble)
+    running.line("permission denied. Xid lines cannot be seen. Run as root")
+    running.line("kernel log unreadable")
+    running.until_condition("DriverFatalXid", "gpu:0000:12:00.0", "UNKNOWN")
+    running.until_condition("KernelLogGap", "kernel", "UNKNOWN")
+    running.ticks_more(2)
+    assert running.state()["verdict"] == "unknown"
+    rig.tree.die(SWITCH)
+    running.line("incident .* opened")
+    running.until_condition("ConfigSpaceAllOnes", f"port:{SWITCH}", "TRUE")
+    assert running.terminate()[0] == 0
+    assert {row.cells["kernel:xid_lines_since_last_tick"] for row in rig.rows()} == {""}
+
+
+def test_a_log_that_overran_goes_on_at_the_oldest_record_left(rig: Rig) -> None:
+    """EPIPE costs the records that are gone, which are counted, and none that is there; the Xid behind the gap is acted on."""
+    trouble = rig.folder / "trouble"
+    running = rig.start(rig.pci(), rig.host(), rig.nvml(), kernel_trouble=trouble)
+    running.tick(2)
+    rig.kernel.says(XID_43.format(1))
+    running.until(
+        "it has been read", lambda: any(name.startswith("xidwatch_gpu_xid_errors_total") and v for name, v in running.metrics().items())
+    )
+    trouble.write_text("read EPIPE")
+    rig.kernel.seq += 311
+    rig.kernel.says("NVRM: Xid (PCI:0000:11:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", XID_43.format(2))
+    running.until_condition("GpuLost", "gpu:0000:11:00.0", "TRUE")
+    running.until_condition("KernelLogGap", "kernel", "TRUE")
+    running.ticks_more(1)
+    assert running.metrics()[GAPS] == 311
+    assert running.terminate()[0] == 0
+    assert not trouble.exists()
+    assert [entry.body["lost"] for entry in rig.journal() if entry.kind == "gap"] == [311]
+
+
+def test_a_log_whose_device_goes_away_is_no_silence(rig: Rig) -> None:
+    """ENODEV in the midst: what was read before counts, from then on its conditions are UNKNOWN, and ticks go on."""
+    trouble = rig.folder / "trouble"
+    running = rig.start(rig.pci(), rig.host(), rig.nvml(), kernel_trouble=trouble)
+    running.tick(2)
+    trouble.write_text("read ENODEV")
+    rig.kernel.says(XID_43.format(1))
+    running.line("No such device. Xid lines cannot be seen from here on")
+    running.ticks_more(2)
+    assert running.condition("DriverFatalXid", "gpu:0000:12:00.0") == "UNKNOWN"
     assert running.terminate()[0] == 0
     rows = rig.rows()
     assert rows[-1].cells["kernel:xid_lines_since_last_tick"] == ""

@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 20.0
 
 # `hang` ends when it is told to, `stubborn` does not; both go on when somebody has opened and closed the FIFO.
 SYSTEMCTL = """#!/bin/sh
-here={here}
+here="{here}"
 echo "$*" >> "$here/asked"
 case $(cat "$here/mode") in
     answer) cat "$here/answer" ;;

@@ -3,11 +3,12 @@
     {"state_dir": "...", "run_dir": "...", "config": {"interval": "0.5s"}, "config_path": null, "rules_dir": "...", "once": false,
      "specs": [{"name": "host", "target": "xidwatch.probes.host:create"}],
      "uevents": "/tmp/.../uevents",
-     "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}, "wall_shift": "..."}
+     "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}, "wall_shift": "...", "kernel_trouble": "..."}
 
 `uevents` is a pipe that stands in for the kernel's announcements (`tests.fakes.uevents`). `patience` replaces constants that a
 test would otherwise have to sit out, in the daemon's own process only. `wall_shift` names a file: by so many seconds its wall
-clock is off, from when the file has them on.
+clock is off, from when the file has them on, and by so many more a second from a monotonic time on (`-0.5 0.02 1234.5`).
+`kernel_trouble` names one that says how reading the kernel log fails (`tests.fakes.kernel_log`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.fakes.kernel_log import failing
 from tests.fakes.uevents import piped
 from xidwatch.clock import SystemClock
 from xidwatch.config import load_rules, parse_config, rules_dir
@@ -35,6 +37,8 @@ def main(path: str) -> int:
     _replace(given.get("patience", {}))
     if "wall_shift" in given:
         _replace({"xidwatch.daemon.main:SystemClock": lambda: _ShiftedClock(Path(given["wall_shift"]))})
+    if "kernel_trouble" in given:
+        _replace({"xidwatch.daemon.kernel_sense:KernelLog": failing(Path(given["kernel_trouble"]))})
     if given.get("uevents"):
         _replace({"xidwatch.daemon.announcements:Uevents": piped(given["uevents"])})
     settings = Settings(
@@ -59,7 +63,8 @@ class _ShiftedClock(SystemClock):
     def now(self) -> Moment:
         """Both clocks, the wall clock off by what the file says."""
         now = super().now()
-        return Moment(now.wall + float(self._shift.read_text()), now.mono)
+        shift, rate, since = (*map(float, self._shift.read_text().split()), 0.0, 0.0)[:3]
+        return Moment(now.wall + shift + rate * (now.mono - since), now.mono)
 
 
 def _replace(given: Mapping[str, object]) -> None:

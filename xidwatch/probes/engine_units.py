@@ -22,6 +22,7 @@ from xidwatch.core.model import Missing, Value
 
 PLACES = ("/usr/bin/systemctl", "/bin/systemctl")
 MOST_BYTES = 256 * 1024
+U64_DIGITS = 20
 CHANGED = "StateChangeTimestampMonotonic"
 
 
@@ -31,6 +32,8 @@ def _text(text: str) -> Value:
 
 def _number(text: str) -> Value:
     """`[not set]` is what systemd writes where a unit of this kind has none."""
+    if len(text) > U64_DIGITS:
+        return Missing.MALFORMED
     return int(text) if text.isdecimal() else Missing.ABSENT
 
 

@@ -90,6 +90,7 @@ class PciProbe:
         self._functions = pci_config.enumerate_functions(self._root)
         read = self._read_functions()
         emit.reading(HOST, "functions_elsewhere", len(self._functions) - len(read))
+        emit.reading(HOST, "virtual_functions", " ".join(sorted(_virtual_gpus(self._functions.values()))))
         slots, native = slot_names(self._root), pci_config.aer_roots(self._root)
         for function in read:
             _report_identity(function, slots, emit)
@@ -143,6 +144,10 @@ class PciProbe:
             sleep=self._sleep,
             monotonic=self._monotonic,
         )
+
+
+def _virtual_gpus(functions: Iterable[Function]) -> Iterator[str]:
+    return (str(each.address) for each in functions if each.virtual and each.board.startswith("10de:") and each.class_code >> 16 == 3)
 
 
 # --- readings of one function

@@ -118,7 +118,7 @@ next_steps() {
     elif systemctl --quiet is-active xidwatch.service; then
         say "the running service is still the old version; next: systemctl restart xidwatch"
     else
-        say "nothing was started; next: systemctl enable --now xidwatch"
+        say "nothing was started; next: xidwatch init, then systemctl enable --now xidwatch"
         say "then look: systemctl status xidwatch; xidwatch status"
     fi
 }

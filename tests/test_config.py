@@ -306,3 +306,9 @@ def test_an_interval_has_to_fit_twice_into_the_watchdog() -> None:
     check_watchdog(config, 120)
     with pytest.raises(ConfigError, match=r'interval: "60s" is longer than half of the unit\'s WatchdogSec \(90 s\)'):
         check_watchdog(config, 90)
+
+
+@pytest.mark.parametrize("probe", settings.PROBES)
+def test_a_table_that_says_one_thing_changes_nothing_else(probe: str) -> None:
+    """The deadline of a probe that is merely named is that of its default, not that of another kind of probe."""
+    assert parse_config({"probes": {probe: {"enabled": True}}}) == Config()

@@ -225,7 +225,8 @@ class Story:
             after.seq = self.seq
         expected = {} if new_boot else self.state.expected
         inventory = {} if new_boot else self.state.inventory
-        after.give(Restored(held, incident, self.state.next_id, expected, self.state.dumps, self.state.roster.members, inventory))
+        known = self.state.roster
+        after.give(Restored(held, incident, self.state.next_id, expected, self.state.dumps, known.members, inventory, known.accepted))
         return after
 
     # ------------------------------------------------------------------------------------------------- what is held

@@ -231,6 +231,12 @@ SHIPPED: dict[tuple[str, str], Shown] = {
         {},
     ),
     ("GpuMissing", "gpu"): ({"managed": 1, "present": 0}, {"managed": 1, "present": 1}, {"managed": 1, "present": Missing.TIMED_OUT}, {}),
+    ("GpuNotInBaseline", "gpu"): (
+        {"managed": 1, "in_baseline": 0},
+        {"managed": 1, "in_baseline": 1},
+        {"managed": 1, "in_baseline": Missing.TIMED_OUT},
+        {},
+    ),
     ("PortMissing", "port"): ({"gpus_below": 4, "present": 0}, {"gpus_below": 4, "present": 1}, {"gpus_below": 4}, {}),
     ("DriveMissing", "nvme"): ({"present": 0}, {"present": 1}, {"present": Missing.TIMED_OUT}, {}),
     **{(type_, kind): readings for kind in ("port", "gpu", "nvme") for type_, readings in OF_EVERY_FUNCTION.items()},

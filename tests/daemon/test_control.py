@@ -27,13 +27,14 @@ class Rig:
         self.clock = FakeClock()
         self.loop = Loop(self.clock)
         self.requests: list[tuple[Mapping[str, Any], int]] = []
+        self.answer: Mapping[str, object] = {"ok": True, "text": "noted"}
         self.control = Control(self.loop, folder / NAME, self._handle)
 
     def _handle(self, request: Mapping[str, Any], uid: int) -> Mapping[str, object]:
         self.requests.append((request, uid))
         if request.get("do") != "note":
             raise ValueError(f"no such request: {request.get('do')!r}")
-        return {"ok": True, "text": "noted"}
+        return self.answer
 
     def turns(self, count: int = 3) -> None:
         for _ in range(count):
@@ -236,3 +237,18 @@ def test_a_place_where_no_socket_can_be_raises(rig: Rig) -> None:
     after = os.umask(before)
     assert after == before
     assert control.UCRED.size == 12
+
+
+def test_a_long_reply_arrives_whole_and_a_second_request_is_not_heard(rig: Rig) -> None:
+    """What a baseline holds is more than a socket takes at once."""
+    text = "x" * 1_000_000
+    rig.answer = {"ok": True, "text": text}
+    (reply,) = rig.serve(lambda: ask(rig.folder, {"do": "note", "text": "long"}))
+    assert reply == {"ok": True, "text": text}
+    client = rig.client()
+    client.sendall(b'{"do":"note"}\n{"do":"note"}\n')
+    rig.turns()
+    client.sendall(b'{"do":"note"}\n')
+    rig.turns()
+    assert len(rig.requests) == 2
+    client.close()

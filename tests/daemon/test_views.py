@@ -66,6 +66,7 @@ def state_file(state: State, sample: Sample | None = None, *, leaving: bool = Fa
         history=history(),
         stuck={"nvml": 27.46},
         engines=views.engines(ENGINES, state),
+        baseline=None,
         leaving=leaving,
     )
 

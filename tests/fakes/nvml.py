@@ -104,6 +104,7 @@ DEVICE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetSerial": lambda gpu: gpu.serial,
     "nvmlDeviceGetName": lambda gpu: gpu.name,
     "nvmlDeviceGetVbiosVersion": lambda gpu: gpu.vbios,
+    "nvmlDeviceGetMigMode": lambda _gpu: [0, 0],
     "nvmlDeviceGetPowerManagementDefaultLimit": lambda gpu: gpu.default_limit_milliwatts,
     "nvmlDeviceGetPowerUsage": lambda gpu: gpu.power_milliwatts,
     "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: gpu.energy_millijoules,

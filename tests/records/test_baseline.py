@@ -60,3 +60,24 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 def test_what_is_neither_value_nor_reason_is_malformed(odd: object) -> None:
     """Never a number, never a guess; an entry that names no subject is left out."""
     assert values.to_readings({"gpu:x": {"name": odd}, ":x": {"name": 1}}) == {Subject("gpu", "x"): {"name": Missing.MALFORMED}}
+
+
+def test_an_operators_word_is_kept_with_what_it_fixes(tmp_path: Path) -> None:
+    """Who, when, by which version; what is not told and who is not managed; and since when it has been so."""
+    word = baseline.Acceptance(at="2026-09-17T08:00:00.000Z", uid=0, user="alice", version="0.1.0")
+    standing = baseline.Standing("2026-09-17T08:00:00.000Z", word, {"gpu:x": ("serial",)}, {"0000:21:00.0": "given away"})
+    path = tmp_path / "baseline.json"
+    path.write_bytes(baseline.encode(baseline.learnt(Moment(1789646400.0, 1.0), "5f0c", EXPECTED, INVENTORY, MEMBERS, standing)))
+    found = baseline.read(path)
+    assert found is not None
+    assert (found.provisional, found.standing) == (False, standing)
+    assert word.by == "alice (uid 0)"
+
+
+def test_one_that_an_earlier_version_wrote_is_provisional(tmp_path: Path) -> None:
+    """It has been learnt at least since it was written."""
+    path = tmp_path / "baseline.json"
+    path.write_bytes(b'{"v":1,"provisional":true,"boot_id":"5f0c","time":"2026-09-17T00:00:12.004Z","members":{}}')
+    found = baseline.read(path)
+    assert found is not None
+    assert found.standing == baseline.Standing("2026-09-17T00:00:12.004Z")

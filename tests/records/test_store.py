@@ -373,3 +373,14 @@ def test_a_disk_that_is_unmounted_in_mid_run_is_not_replaced_by_the_systems(
         opened.close()
     finally:
         subprocess.run(["umount", "-l", str(stick)], check=True)
+
+
+def test_a_damaged_baseline_is_kept_beside_the_one_that_takes_its_place(tmp_path: Path) -> None:
+    """It may hold an operator's word, and somebody may still read it out of it."""
+    (tmp_path / baseline.NAME).write_bytes(b'{"accepted":{"user":"alice"')
+    writer = store.Store(tmp_path, "5f0c", 30.0)
+    record = writer.open()
+    writer.close()
+    assert record.baseline is None
+    assert (tmp_path / f"{baseline.NAME}.damaged").read_bytes() == b'{"accepted":{"user":"alice"'
+    assert any("is kept as" in text for text in writer.take_remarks())

@@ -60,6 +60,7 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     lines += [f"          {advice}" for advice in dict.fromkeys(c.advice for c in shown.conditions if c.advice)]
     lines += _unknown([c for c in shown.conditions if c.status == "UNKNOWN"])
     lines.append(f"  {sum(1 for c in shown.conditions if c.status == 'FALSE')} conditions looked at and good")
+    lines += _baseline(shown)
     for unit, engine in sorted(shown.engines.items()):
         gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
         lines.append(f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}")
@@ -68,6 +69,14 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
         answered = "answers" if probe.success else f"does not answer{': ' + clean(probe.text) if probe.text else ''}"
         lines.append(f"  probe {name}: {answered}{stuck}")
     return lines
+
+
+def _baseline(shown: StateFile) -> list[str]:
+    if shown.baseline is None:
+        return []
+    if shown.baseline.provisional:
+        return [f"  baseline provisional since {shown.baseline.since}: learnt, not accepted. It warns, it proves nothing (xidwatch init)"]
+    return [f"  baseline accepted on {shown.baseline.since} by {clean(shown.baseline.by)}"]
 
 
 def _doubts(shown: StateFile, fresh: str) -> list[str]:

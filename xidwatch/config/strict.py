@@ -14,6 +14,7 @@ from xidwatch.config.checks import TABLES_OF, Checks, failed
 def fields(struct: type[msgspec.Struct], table: Mapping[str, Any], path: str, problems: list[str]) -> dict[str, Any]:
     """The keys that are known and of the right type; the others are problems."""
     known = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+    defaults = {field.encode_name: field.default for field in msgspec.structs.fields(struct)}
     cleaned: dict[str, Any] = {}
     for key, value in table.items():
         where = f"{path}{key}"
@@ -23,13 +24,19 @@ def fields(struct: type[msgspec.Struct], table: Mapping[str, Any], path: str, pr
         elif wanted in TABLES_OF:
             cleaned[key] = list(_tables(*TABLES_OF[wanted], value, where, problems))
         elif wanted not in _EXPECTED and isinstance(value, Mapping):
-            cleaned[key] = fields(wanted, value, f"{where}.", problems)
+            # Over the default of this very table: its keys may differ from those of a table of its kind (nvml waits longer than pci).
+            cleaned[key] = {**_as_table(defaults[key]), **fields(wanted, value, f"{where}.", problems)}
         else:
             try:
                 cleaned[key] = msgspec.convert(value, wanted)
             except msgspec.ValidationError:  # whose words are for programmers
                 problems.append(f"{where}: expected {_EXPECTED.get(wanted, f'a table, [{where}]')}, not {_as_toml(value)}")
     return cleaned
+
+
+def _as_table(default: object) -> dict[str, Any]:
+    built = msgspec.to_builtins(default) if isinstance(default, msgspec.Struct) else {}
+    return dict(built)
 
 
 def _tables(struct: type[msgspec.Struct], checks: Checks, value: object, where: str, problems: list[str]) -> Iterable[dict[str, Any]]:

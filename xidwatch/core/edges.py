@@ -46,7 +46,7 @@ def _judge_one(now: Step, rule: Rule, subject: Subject, at: Moment, *, polled: b
     before = now.conditions.get(key)
     if because and before and before.condition.status is Status.TRUE and before.good_since is None:
         return  # a line can only accuse: in a flood of them there is nothing to judge again
-    judged = rules.judge(rule, subject.kind, Facts(_facts(now.state, subject), _expected(now.state, subject)))
+    judged = rules.judge(rule, subject.kind, Facts(facts(now.state, subject), expected(now.state, subject)))
     if before is None and rule.severity is Severity.INFO and judged.status is Status.UNKNOWN:
         return  # a mere remark begins when there is something to say: the inventory comes after the first tick
     if because and judged.status is Status.TRUE:
@@ -73,7 +73,8 @@ def _advance(
         _edge(now, rule, was, after, before.last_good if before and not because else None)
 
 
-def _facts(state: State, subject: Subject) -> Mapping[str, Value]:
+def facts(state: State, subject: Subject) -> Mapping[str, Value]:
+    """All that is known of it now: what was read, and what was worked out."""
     values = state.readings.get(subject, {})
     if subject.kind in PCI_KINDS:
         values = {**values, **state.errors.facts.get(subject, {}), **state.roster.facts.get(subject, {})}
@@ -82,7 +83,8 @@ def _facts(state: State, subject: Subject) -> Mapping[str, Value]:
     return values
 
 
-def _expected(state: State, subject: Subject) -> Mapping[str, Value]:
+def expected(state: State, subject: Subject) -> Mapping[str, Value]:
+    """The same while nothing is wrong."""
     return {**state.expected.get(subject, {}), **state.roster.expected.get(subject, {})}
 
 

@@ -26,6 +26,7 @@ class Restored:
     dumps: tuple[float, ...] = ()
     members: Readings | None = field(default_factory=dict)  # who should be there, by place, of any boot; None: struck off by hand
     inventory: Readings = field(default_factory=dict)  # of this boot
+    accepted: bool = False  # `members` are what an operator has accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,32 @@ class DriverRenewed:
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineAccepted:
+    """An operator says that what is known is what should be; `anew`: what is here now, whatever was known before."""
+
+    at: Moment
+    anew: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DumpFailed:
     """The dump that was asked for is not on any disk."""
 
     incident: str
 
 
-Input = Restored | SampleTaken | Looked | Inventoried | Announced | KernelRead | KernelLogUnreadable | DriverRenewed | DumpFailed
+Input = (
+    Restored
+    | SampleTaken
+    | Looked
+    | Inventoried
+    | Announced
+    | KernelRead
+    | KernelLogUnreadable
+    | DriverRenewed
+    | BaselineAccepted
+    | DumpFailed
+)
 
 
 # ------------------------------------------------------------------------------------------------------------ outputs
@@ -144,7 +164,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """The provisional baseline has grown: what is expected in this boot, or who should be there (`members`, by place)."""
+    """The baseline has changed: what is expected in this boot, or who should be there (`members`, by place)."""
 
     at: Moment
     expected: Readings

@@ -193,6 +193,11 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("gpus_below", "GPUs of the nvidia driver known to belong below this port", "chains, remembered"),
     Quantity("link_end", "lower or upper: which end of its link it is; the lower one speaks for both", "chain"),
     Quantity("capable_link_width", "lanes that both ends of the link can do", _SYSFS + "max_link_width of both"),
+    Quantity(
+        "in_baseline",
+        "1 the operator has accepted it, 0 it has come since; UNSUPPORTED while nobody has accepted anything",
+        "baseline.json",
+    ),
     Quantity("identity", "who it is, by all that can be compared: ids, serial, UUID", "board, serial and uuid, remembered"),
     Quantity("aer_correctable_1h", "correctable errors counted in the last hour, as far as this run has watched", "aer_correctable"),
     Quantity("aer_nonfatal_new", "non-fatal errors counted since the tick before", "aer_nonfatal"),
@@ -244,6 +249,7 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("vbios", "VBIOS version", _NVML + "GetVbiosVersion", fact=True),
     Quantity("nvml_index", "NVML index now; moves when a GPU is missing", _NVML + "handle order", fact=True),
     Quantity("power_limit_default_watts", "factory power limit", _NVML + "GetPowerManagementDefaultLimit", fact=True),
+    Quantity("mig_mode", "1 the GPU is divided into instances (MIG), 0 it is whole", _NVML + "GetMigMode", fact=True),
     Quantity("version", "driver version", _NVML + "SystemGetDriverVersion", fact=True),
     Quantity("hwmon_chips", "sensor chips the kernel has registered", "/sys/class/hwmon", fact=True),
     Quantity("voltage_inputs", "voltage inputs of the chips that are read", _HWMON + "in*_input", fact=True),
@@ -261,6 +267,8 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("server", "what kind of engine it is, by the names of its metrics", _METRICS + "prefix", fact=True),
     Quantity("gpus", "GPUs an engine has been seen to use", "NVML's processes of each GPU, joined with those of the unit", fact=True),
     Quantity("functions_unread", "PCI ports, GPUs and drives left out, since there are too many of them", _SYSFS + "class", fact=True),
+    Quantity("virtual_functions", "NVIDIA SR-IOV functions, made for virtual machines (vGPU); not read", _SYSFS + "physfn link", fact=True),
+    Quantity("serving_port", "port of loopback an engine serves at, as far as that can be seen", "/proc/net/tcp, /proc/PID/fd", fact=True),
     Quantity("functions_elsewhere", "PCI functions of other kinds, not read", _SYSFS + "class", fact=True),
 )
 

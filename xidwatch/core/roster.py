@@ -1,6 +1,7 @@
 """Who should be there, from boot to boot: every port, GPU and drive by its place, and what it was known by.
 
 Law: pure. It learns what was seen and forgets nothing by itself: three cards where there were four are never the new normal.
+What an operator has accepted it does not even add to: only where a member was seen last, and under which driver, is followed.
 What it says about a device is a reading like any other; rules judge it.
 
 Within a boot a device is named by its address, across boots by its place, the kind and the chain (`gpu:0000:00/03.1/00.0/08.0/00.0`).
@@ -36,6 +37,7 @@ class Roster:
     newcomers: frozenset[Subject] = frozenset()  # the places that this run has not known from before
     unmissed: frozenset[Subject] = frozenset()  # under these names, addresses or places, nobody is missed: moved, or not ours to miss
     anew: bool = False  # there is no memory of earlier boots, since somebody took it away: what is here is all that should be
+    accepted: bool = False  # an operator has said that these are all
 
     @property
     def absent(self) -> frozenset[Subject]:
@@ -64,7 +66,8 @@ def renewed(known: Roster, readings: Readings, inventory: Readings, listed: Valu
     """After new readings. Widths are learnt only while nothing is wrong (`may_learn`), who is there always."""
     here = _here(readings)
     present = {place: _now(subject, readings, inventory) for place, subject in here.items()}
-    members = dict(known.members) if isinstance(listed, Missing) else _after_moves(known.members, present)
+    members = dict(known.members) if isinstance(listed, Missing) else _after_moves(known.members, present, forget=not known.accepted)
+    extra = {place: now for place, now in present.items() if known.accepted and place not in members}
     unmissed = {
         name
         for place, kept in known.members.items()
@@ -73,8 +76,15 @@ def renewed(known: Roster, readings: Readings, inventory: Readings, listed: Valu
     }
     newcomers = known.newcomers | (present.keys() - members.keys() if members else frozenset())  # who is there first is no newcomer
     for place, now in present.items():
-        members[place] = _learnt(members.get(place, {}), now, may_learn=may_learn)
-    facts: dict[Subject, Facts] = {}
+        if place in extra:
+            continue
+        kept = members.get(place, {})
+        members[place] = _followed(kept, now) if known.accepted else _learnt(kept, now, may_learn=may_learn)
+    facts: dict[Subject, Facts] = {
+        here[place]: {"present": 1, **_standing(place, now, members), "in_baseline": 0} for place, now in extra.items()
+    }
+    unmissed |= {name for place, now in extra.items() for name in _names(place, now)}  # it came without a word, and may go so
+    in_baseline: Value = 1 if known.accepted else Missing.UNSUPPORTED
     expected: dict[Subject, Facts] = {}
     for place, kept in members.items():
         standing = _standing(place, kept, members)
@@ -82,15 +92,16 @@ def renewed(known: Roster, readings: Readings, inventory: Readings, listed: Valu
             subject = here[place]
             ours, theirs = _identities(kept, present[place])
             lanes = _capable(place, here, inventory)
-            facts[subject] = {"present": 1, "identity": ours, "capable_link_width": lanes, **standing}
+            facts[subject] = {"present": 1, "identity": ours, "capable_link_width": lanes, **standing, "in_baseline": in_baseline}
             expected[subject] = {"identity": theirs, **({} if _differ(ours, theirs) else _width(kept))}
         elif not isinstance(listed, Missing) and (standing.get("managed") == 0 or standing.get("gpus_below") == 0):
             unmissed |= _names(place, kept)  # a guest's card, a dock: it may go
         else:
             subject = _name(place, kept, here)
-            facts[subject] = {"present": _absence(place, members, here, newcomers, listed), **standing}
+            others = members | extra
+            facts[subject] = {"present": _absence(place, others, here, newcomers, listed), **standing, "in_baseline": in_baseline}
             expected[subject] = _width(kept)
-    return Roster(members, facts, expected, listed, newcomers, known.unmissed | unmissed, known.anew)
+    return Roster(members, facts, expected, listed, newcomers, known.unmissed | unmissed, known.anew, known.accepted)
 
 
 # ---------------------------------------------------------------------------------------------------- who is here now
@@ -137,11 +148,14 @@ def _is_address(name: str) -> bool:
 # ------------------------------------------------------------------------------------------------- learning and moving
 
 
+def _followed(kept: Facts, now: Facts) -> dict[str, Value]:
+    """Where it is in this boot, and whose it is. On its way out a device is bound to no driver for a moment."""
+    return {**kept, "address": now["address"], **({"driver": now["driver"]} if _is_text(now.get("driver")) else {})}
+
+
 def _learnt(kept: Facts, now: Facts, *, may_learn: bool) -> Facts:
     """What is new about it. Who it is is learnt once: another one in its place is to be noticed, not taken for it."""
-    learnt = {**kept, "address": now["address"]}
-    if _is_text(now.get("driver")):  # on its way out a device is bound to none for a moment
-        learnt["driver"] = now["driver"]
+    learnt = _followed(kept, now)
     if _differ(*_identities(kept, now)):
         return learnt
     learnt |= {name: now[name] for name in NAMES if name not in kept and _is_text(now.get(name))}
@@ -151,16 +165,23 @@ def _learnt(kept: Facts, now: Facts, *, may_learn: bool) -> Facts:
     return learnt
 
 
-def _after_moves(members: Readings, present: Readings) -> dict[Subject, Facts]:
-    """The members by where they are now: one that is seen elsewhere under its own name, or below a renumbered root bus, has moved."""
+def _after_moves(members: Readings, present: Readings, *, forget: bool) -> dict[Subject, Facts]:
+    """The members by where they are now: one that is seen elsewhere under its own name, or below a renumbered root bus, has moved.
+
+    Who has moved is learnt at the new place as any other; not `forget`, and it stays the member that it was, if that place was free.
+    """
     after = dict(members)
     elsewhere = {place: _own_names(present, place) for place in present}
     absent = [place for place in members if place not in present]
     strangers = [place for place in present if place not in members]
     for place in absent:
         own = _own_names(members, place)
-        if any(place.kind == other.kind and own & names for other, names in elsewhere.items()):
+        seen = [other for other, names in elsewhere.items() if place.kind == other.kind and own & names]
+        if seen and forget:
             del after[place]
+            continue
+        if seen:
+            after |= {seen[0]: after.pop(place)} if seen[0] not in after else {}
             continue
         alike = [other for other in strangers if _same_but_root(place, members[place], other, present[other])]
         rivals = [other for other in absent if _same_but_root(other, members[other], place, members[place]) or other == place]

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from xidwatch.core import aer, edges, health, learning, roster, tally
+from xidwatch.core import acceptance, aer, edges, health, learning, roster, tally
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import (
     Announced,
+    BaselineAccepted,
     ConditionKey,
     DriverRenewed,
     DumpFailed,
@@ -56,7 +57,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 FATAL_LINES, LOST_LINES = "driver_fatal_lines", "bus_lost_lines"
 
 
-def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tuple[Output, ...]]:
+def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tuple[Output, ...]]:  # noqa: C901  one case an input
     """The next state, and what has to be written and done, in order."""
     now = Step(rules, state)
     match given:
@@ -76,6 +77,8 @@ def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tu
             now.change(tally=replace(state.tally, unreadable=why))
         case DriverRenewed(at=at):
             _renewed(now, at)
+        case BaselineAccepted():
+            _accept(now, given)
         case DumpFailed(incident=name):
             edges.dump_failed(now, name)
     return now.done()
@@ -101,7 +104,7 @@ def _restore(now: Step, given: Restored) -> None:
         dumps=given.dumps,
         driver_released=bool(fatal),
         inventory=given.inventory,
-        roster=roster.Roster(given.members or {}, anew=given.members is None),
+        roster=roster.Roster(given.members or {}, anew=given.members is None, accepted=given.accepted),
         tally=replace(now.state.tally, standing=fatal, standing_lost=lost),
     )
 
@@ -153,6 +156,16 @@ def _inventoried(now: Step, inventory: Readings, at: Moment) -> None:
     _learn(now, at, now.state.roster.listed)
     edges.judge(now, dict.fromkeys(now.state.roster.facts, ("present", "identity", "capable_link_width")), at, polled=False)
     edges.close_if_over(now, at)
+
+
+def _accept(now: Step, given: BaselineAccepted) -> None:
+    """From here on nothing is added to who should be there; what that changes for anybody is judged at once."""
+    known = acceptance.candidate(now.state, anew=given.anew)
+    now.change(roster=known)
+    now.out.append(Learnt(given.at, now.state.expected, known.members))
+    edges.judge(now, dict.fromkeys(known.facts, ("present", "identity", "link_width", "in_baseline")), given.at, polled=False)
+    edges.retire(now, _strangers(now), given.at)
+    edges.close_if_over(now, given.at)
 
 
 def _renewed(now: Step, at: Moment) -> None:

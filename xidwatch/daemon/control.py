@@ -36,6 +36,7 @@ class Control:
         self._path = path
         self._handle = handle
         self._clients: set[Channel] = set()
+        self._answered: set[Channel] = set()  # of those, whose reply is still on its way
         with suppress(FileNotFoundError):
             path.unlink()  # a predecessor's: it cannot be listening any more, or it would hold the lock
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -68,20 +69,27 @@ class Control:
             client.close()
             return
         _, uid, _ = UCRED.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
-        channel = Channel(self._loop, client, lambda line: self._line(channel, line, uid), lambda _why: self._clients.discard(channel))
+        channel = Channel(self._loop, client, lambda line: self._line(channel, line, uid), lambda _why: self._drop(channel))
         self._clients.add(channel)
         self._loop.after(CLIENT_SECONDS, lambda: self._drop(channel))
 
     def _line(self, channel: Channel, line: bytes, uid: int) -> None:
+        if channel in self._answered:
+            return
         try:
             reply = self._handle(frames.decode(line), uid)
         except ValueError as error:
             reply = {"ok": False, "text": str(error)}
         channel.send(frames.encode(reply))
-        self._drop(channel)
+        if channel.queued:  # more than the socket holds: the client is still reading
+            self._answered.add(channel)
+            channel.finish()
+        else:
+            self._drop(channel)
 
     def _drop(self, channel: Channel) -> None:
         self._clients.discard(channel)
+        self._answered.discard(channel)
         channel.close()
 
 

@@ -128,6 +128,8 @@ class Run:
                 self._scribe.record("note", {"text": f"NVML may be asked again: {text}", "uid": uid})
                 self._daemon.take(DriverRenewed(self._loop.clock.now(), text))
                 return {"ok": True, "text": "NVML will be asked again at the next tick"}
+            case "baseline" | "accept-baseline":
+                return self._daemon.baselines.answer(request, uid)
             case "note" | "allow-driver":
                 raise ValueError("a text is needed, for whoever reads the journal later")
             case other:

@@ -25,6 +25,7 @@ def restored(record: RecoveredRecord, found: Recovered, boot_id: str, named: Map
         found.dumps,
         members(record),
         ours.readings_inventory() if ours else {},
+        accepted=learnt is not None and learnt.accepted is not None,
     )
 
 

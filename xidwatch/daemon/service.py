@@ -20,6 +20,7 @@ from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
 from xidwatch.daemon import dumping, family, lines, past, views
 from xidwatch.daemon.acting import Hands
+from xidwatch.daemon.baselines import Baselines, Known
 from xidwatch.daemon.dumping import Dumps
 from xidwatch.daemon.evidence import Evidence
 from xidwatch.daemon.family import Family
@@ -35,7 +36,7 @@ from xidwatch.daemon.rundir import RunDir
 from xidwatch.daemon.scribe import ERROR, INFO, NOTICE, WARNING, Scribe
 from xidwatch.daemon.ticker import Ticker
 from xidwatch.daemon.workers import ProbeSpec, Workers
-from xidwatch.records import baseline, journal
+from xidwatch.records import journal
 from xidwatch.records.recovery import Recovered, RecoveredRecord
 from xidwatch.records.samples import Row as SampleRow
 
@@ -88,7 +89,6 @@ class Daemon:
         self._on_begun = on_begun
         self._on_tick = on_tick
         self._begun = False
-        self._knows_past = False
         self._early: list[Callable[[], None]] = []  # ticks that were complete before the past was known
         self._leaving = False
         self._sampling = False
@@ -116,6 +116,7 @@ class Daemon:
         self.evidence = Evidence(loop, self.nursery, dirs, self._recorder_options(), self._recovered, trouble, dropped)
         self.rundir.publish = self.evidence.publish
         self.scribe = Scribe(self.evidence, self.clock, self._new_id)
+        self.baselines = Baselines(self.clock, self.evidence, self.scribe, self._known, self.take)
         adopted = family.adopt(self.rundir, self.clock.boot_id, chosen, self.clock.now().mono)
         family.tell(self.scribe, adopted)
         changed, traced = self._children_changed, self.memory.power.add
@@ -167,7 +168,6 @@ class Daemon:
             return
         self._begun = True
         found = self._restore(record) if record else None
-        self._knows_past = found is not None
         self.scribe.record("started", {"version": __version__, "pid": os.getpid(), "settings": as_mapping(self.config)})
         if record is None:
             why = self._records_trouble or "slow or hanging disk"
@@ -190,6 +190,7 @@ class Daemon:
         engines = {engine.unit for engine in self.config.engines} if self.config.probes.engine.enabled else set()
         restored = past.restored(record, found, self.clock.boot_id, {"probe": probes, "rail": rails, "engine": engines})
         self.memory.inventory = restored.inventory
+        self.baselines.restore(record.baseline)
         self.take(restored)
         if found.stopped is False and found.last_boot_id == self.clock.boot_id:
             self.scribe.log(NOTICE, "the run before this one was killed or crashed; carrying on from its journal", event="unclean")
@@ -211,7 +212,7 @@ class Daemon:
                 case Row(sample=sample):
                     self._row(sample)
                 case Learnt():
-                    self._write_baseline()
+                    self.baselines.write()
                 case Action():
                     self._dumps_taken += output.kind is ActionKind.TAKE_DUMP
                     self._hands.carry_out(output, number)
@@ -227,19 +228,11 @@ class Daemon:
 
     def _inventoried(self) -> None:
         self.take(Inventoried(self.clock.now(), self.memory.inventory))
-        self._write_baseline()
+        self.baselines.write()
         self._showing.soon()
 
-    def _write_baseline(self) -> None:
-        """As learnt so far: what to compare with, and who was there.
-
-        Never by a run that does not know the past: it would leave three cards on record where there were four.
-        """
-        if not self._knows_past:
-            return
-        state = self._state
-        learnt = baseline.learnt(self.clock.now(), self.clock.boot_id, state.expected, self.memory.inventory, state.roster.members)
-        self.evidence.baseline(learnt)
+    def _known(self) -> Known:
+        return self._conditions, self._state, self.memory.inventory
 
     @property
     def has_released(self) -> bool:
@@ -316,7 +309,7 @@ class Daemon:
 
         Never by a run that does not know the past: its word would make the successor forget an incident that is open.
         """
-        if not self._knows_past:
+        if not self.baselines.knows_past:
             return
         state = self._state
         record = journal.checkpoint(
@@ -356,6 +349,7 @@ class Daemon:
                 history=self._history,
                 stuck=stuck,
                 engines=engines,
+                baseline=self.baselines.shown(),
                 leaving=leaving,
             )
         )

@@ -16,7 +16,7 @@ from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon.metrics import ProbeView, Snapshot
-from xidwatch.records.state import ConditionState, EngineState, ProbeState, StateFile
+from xidwatch.records.state import BaselineState, ConditionState, EngineState, ProbeState, StateFile
 
 RECORDER_LATE_SECONDS = 5.0
 PRESET_CLASSES = frozenset({XidClass.APPLICATION, XidClass.ECHO, XidClass.HARDWARE, XidClass.LINK, XidClass.MEMORY, XidClass.THERMAL})
@@ -89,6 +89,7 @@ def state_file(
     history: ProbeHistory,
     stuck: Mapping[str, float],
     engines: Mapping[str, EngineState],
+    baseline: BaselineState | None,
     leaving: bool,
 ) -> StateFile:
     """/run/xidwatch/state.json: no secrets, readable by everyone. The last one of a run has no pid, and knows nothing any more."""
@@ -128,6 +129,7 @@ def state_file(
         incident=state.incident.id if state.incident else None,
         probes=probes,
         engines=dict(engines),
+        baseline=baseline,
     )
 
 

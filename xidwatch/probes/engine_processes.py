@@ -114,7 +114,7 @@ def _numbers(path: Path) -> set[int]:
 
 
 def _add(found: Group, pid: int, folder: Path) -> None:
-    own = _stat(folder / "stat")
+    own = stat_of(folder / "stat")
     if own is None:  # ended since, or hidden from us
         return
     found.resident_bytes += int(own[2][21]) * PAGE_BYTES
@@ -123,12 +123,12 @@ def _add(found: Group, pid: int, folder: Path) -> None:
     except OSError:
         return
     for thread in threads[:MOST_THREADS]:
-        stat = _stat(thread / "stat")
+        stat = stat_of(thread / "stat")
         if stat is not None and stat[2][0] == "D":
             found.uninterruptible[stat[0], int(stat[2][19])] = (pid, stat[1])
 
 
-def _stat(path: Path) -> tuple[int, str, list[str]] | None:
+def stat_of(path: Path) -> tuple[int, str, list[str]] | None:
     """Number, name, and the fields from the state on; None when it has ended. A name may hold blanks and parentheses."""
     try:
         text = path.read_bytes().decode("utf-8", "replace")

@@ -165,6 +165,7 @@ FACTS = (
     Call("serial", "nvmlDeviceGetSerial"),
     Call("name", "nvmlDeviceGetName"),
     Call("vbios", "nvmlDeviceGetVbiosVersion"),
+    Call("mig_mode", "nvmlDeviceGetMigMode", convert=lambda modes: believed(int(modes[0]))),  # now; the other is after a reset
     Call("power_limit_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit", convert=_watts),
 )
 PEAK = ("power_peak_watts", "power_samples")

@@ -93,6 +93,7 @@ class PciProbe:
         emit.reading(HOST, "functions_elsewhere", sum(not function.kind for function in self._functions.values()))
         if unread := self._unread():
             emit.reading(HOST, "functions_unread", unread)
+        emit.reading(HOST, "virtual_functions", " ".join(sorted(_virtual_gpus(self._functions.values()))))
         slots, native = slot_names(self._root), pci_config.aer_roots(self._root)
         for function in read:
             _report_identity(function, slots, emit)
@@ -159,6 +160,10 @@ def most_wanted(functions: list[Function], most: int) -> list[Function]:
     if len(functions) > most:
         functions = sorted(functions, key=lambda each: (each.folder not in vital, each.level, each.address))[:most]
     return sorted(functions, key=lambda each: (each.level, each.address))
+
+
+def _virtual_gpus(functions: Iterable[Function]) -> Iterator[str]:
+    return (str(each.address) for each in functions if each.virtual and each.board.startswith("10de:") and each.class_code >> 16 == 3)
 
 
 # --- readings of one function

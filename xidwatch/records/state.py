@@ -59,6 +59,14 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     gpus_by: str = ""
 
 
+class BaselineState(msgspec.Struct, frozen=True, kw_only=True):
+    """What devices are compared with: learnt since `since`, and accepted by an operator or not."""
+
+    provisional: bool
+    since: str
+    by: str = ""
+
+
 class ProbeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one source is doing. `age_s`: since its last full answer, None when there never was one."""
 
@@ -84,6 +92,7 @@ class StateFile(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     incident: str | None = None
     probes: dict[str, ProbeState] = {}
+    baseline: BaselineState | None = None  # None while it is not known what earlier runs have learnt
 
 
 def encode(state: StateFile) -> bytes:

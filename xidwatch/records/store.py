@@ -218,8 +218,18 @@ class Store:
             learnt = baseline.read(self._root / baseline.NAME)
         except RecordError as error:
             damage.append(Damage(str(error.path), 0, f"{error.text} ({error.hint})"))
+            self._keep_damaged(self._root / baseline.NAME)
             return None
         return learnt
+
+    def _keep_damaged(self, path: Path) -> None:
+        """It will be written anew, and may hold an operator's word."""
+        copy = path.with_name(f"{path.name}.damaged")
+        try:
+            files.replace(copy, regular.read_bytes(path), remarks=self._remarks)
+        except OSError:  # no file, or no room: it is said to be damaged all the same
+            return
+        self._remarks.append(f"{path} is damaged; what it held is kept as {copy}")
 
     # ----------------------------------------------------------------------------------------------------- one frame
 

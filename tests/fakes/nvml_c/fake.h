@@ -83,6 +83,7 @@ struct gpu {
     unsigned int link_generation;
     unsigned int link_width;
     unsigned int replays;
+    unsigned int mig_mode;
     unsigned int minor_number;
     char compute_pids[PATH]; /* of the processes with a compute context, blanks between them */
     unsigned int field_count;

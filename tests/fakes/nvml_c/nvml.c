@@ -266,6 +266,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     return NVML_SUCCESS;
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
+{
+    const struct gpu *gpu;
+    nvmlReturn_t answer = on_device(__func__, device, &gpu);
+    if (answer == NVML_SUCCESS)
+        *current = *pending = gpu->mig_mode;
+    return answer;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned int clock, unsigned int *mhz)
 {
     const struct gpu *gpu;

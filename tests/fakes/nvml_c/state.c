@@ -66,6 +66,7 @@ static const struct key GPU_KEYS[] = {
     KEY(gpu, IS_UINT, link_generation),
     KEY(gpu, IS_UINT, link_width),
     KEY(gpu, IS_UINT, replays),
+    KEY(gpu, IS_UINT, mig_mode),
     KEY(gpu, IS_UINT, minor_number),
     KEY(gpu, IS_TEXT, compute_pids),
     {NULL, IS_TEXT, 0, 0},

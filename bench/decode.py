@@ -18,7 +18,7 @@ from bench.daemon import CHECKOUT, BenchError
 from bench.figures import Figure
 from bench.options import Options
 from xidwatch.core.logneedles import NEEDLES
-from xidwatch.logs.find import finder
+from xidwatch.logs.find import search
 
 NAME = "decode"
 LARGE_BYTES = 1 << 30
@@ -71,7 +71,7 @@ def _large(path: Path, rounds: int) -> Iterator[Figure]:
     yield _in_greps("without hyperscan", slow, grep, AIM_GREPS)
     yield Figure(NAME, "peak memory, without", slow.peak_mib, "MiB", AIM_MIB)
     yield Figure(NAME, "naive loop", _shortest(1, [sys.executable, "-c", NAIVE, str(path)]).seconds, "s")
-    if finder(NEEDLES)[1]:
+    if search(NEEDLES).is_fast:
         grep, fast = _beside(rounds, [[*GREP, str(path)], decode])
         yield _in_greps("with hyperscan", fast, grep, AIM_GREPS_FAST)
         yield Figure(NAME, "peak memory, with", fast.peak_mib, "MiB", AIM_MIB_FAST)

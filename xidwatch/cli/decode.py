@@ -212,14 +212,16 @@ def as_object(found: Found) -> dict[str, object]:
         "severity": str(event.severity),
         "text": event.text,
     }
-    known = {name: value for name in ("recovery", "caused_by", "mig_gi", "mig_ci", "cpu") if (value := getattr(event, name)) is not None}
+    for name in ("recovery", "caused_by", "mig_gi", "mig_ci", "cpu"):
+        if (value := getattr(event, name)) is not None:
+            plain[name] = value
     if event.injected:
-        known["injected"] = True
+        plain["injected"] = True
     if found.repeated > 1:
-        known |= {"repeated": found.repeated, "last_line": found.last_number, "last_time": found.last_time}
+        plain |= {"repeated": found.repeated, "last_line": found.last_number, "last_time": found.last_time}
     if found.boot:
-        known["boot"] = found.boot
-    return plain | known
+        plain["boot"] = found.boot
+    return plain
 
 
 class _Table:

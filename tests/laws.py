@@ -61,6 +61,7 @@ IMPORT_SITES = {
     "rich": ("xidwatch.cli", "xidwatch.report"),
     "systemd": ("xidwatch.daemon",),
     "hyperscan": ("xidwatch.logs.find",),
+    "stringzilla": ("xidwatch.logs.find",),
     "zstandard": ("xidwatch.logs.unpack",),
 }
 AT_MOST_SITES = {"pynvml": 1, "psutil": 1, "pyudev": 1, "prometheus_client": 1, "systemd": 2}

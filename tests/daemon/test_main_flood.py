@@ -13,6 +13,7 @@ INTERVAL_SECONDS = 0.5
 LINES = 100_000
 LOST = 311
 XID = "4,{seq},{usec},c;NVRM: Xid (PCI:0000:11:00): 43, pid={seq}, name=x, channel 0x0000000a\n"
+SAME = "4,{seq},{usec},c;NVRM: Xid (PCI:0000:11:00): 43, pid=4242, name=x, channel 0x0000000a\n"
 OTHER = "6,{seq},{usec},-;usb 1-1: new high-speed USB device number {seq} using xhci_hcd\n"
 
 pytestmark = pytest.mark.slow
@@ -51,6 +52,24 @@ def test_a_flood_shifts_no_tick_and_is_accounted_for(tmp_path: Path) -> None:
         assert gaps["kmsg"] == LOST
         assert written <= 501 * len(rows)
         assert written + gaps["journal"] == LINES // 2
+
+
+def test_the_same_line_over_and_over_is_one_with_a_count(tmp_path: Path) -> None:
+    """A driver that repeats itself shifts no tick either, and its journal holds a few lines a tick that add up to all of them."""
+    with Rig(tmp_path) as rig:
+        running = rig.start(rig.pci(), rig.host())
+        running.tick(2)
+        usec = int(time.monotonic() * 1e6)
+        rig.kernel.write("".join(SAME.format(seq=seq, usec=usec) for seq in range(1, LINES + 1)).encode())
+        running.until("all is read", lambda: xids_counted(running.metrics()) == LINES)
+        running.ticks_more(2)
+        assert running.terminate()[0] == 0
+
+        rows = rig.rows()
+        written = [entry.body.get("repeated", 1) for entry in rig.journal() if entry.kind == "kernel"]
+        assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+        assert sum(written) == LINES
+        assert len(written) <= 3 * len(rows)
 
 
 def xids_counted(metrics: dict[str, float]) -> float:

@@ -21,11 +21,11 @@ from xidwatch.core.logneedles import NEEDLES
 from xidwatch.core.logtext import Assembler
 from xidwatch.core.model import Severity
 from xidwatch.logs.events import events
-from xidwatch.logs.find import by_pattern, finder
+from xidwatch.logs.find import Search, by_pattern, search
 from xidwatch.logs.source import as_utf8
 
 XIDS = load_rules(rules_dir(None)).xids
-FIND = by_pattern(NEEDLES)
+PLAIN = Search(by_pattern(NEEDLES), bytes.count, is_fast=False)
 DATA = Path(__file__).parents[1] / "data"
 LINES = [json.loads(line) for line in (DATA / "log-lines.jsonl").read_text().splitlines()]
 INCIDENTS = sorted((DATA / "incidents").glob("*.log"))
@@ -41,7 +41,7 @@ def rendered(style: str) -> bytes:
 
 
 def decoded(data: bytes, size: int = 1 << 18, *, ahead: bool = False) -> list[Found]:
-    return [each for found in events(pieces(data, size), FIND, XIDS, ahead=ahead) for each in found]
+    return [each for found in events(pieces(data, size), PLAIN, XIDS, ahead=ahead) for each in found]
 
 
 def line_by_line(data: bytes) -> list[Found]:
@@ -120,7 +120,7 @@ def test_lines_seen_in_the_field(case: dict[str, object]) -> None:
 def test_a_needle_stands_in_every_line_that_decides() -> None:
     """A line of the test data that the parser would make an event of is never passed over."""
     for case in LINES:
-        assert case["role"] != "primary" or FIND(case["line"].encode(), 0), case["id"]
+        assert case["role"] != "primary" or PLAIN.find(case["line"].encode(), 0), case["id"]
 
 
 def test_far_apart_in_a_large_log() -> None:
@@ -165,13 +165,12 @@ def test_any_bytes_give_something_or_nothing(data: bytes, size: int) -> None:
     assert decoded(data, size) == decoded(data)
 
 
-@pytest.mark.skipif(not finder(NEEDLES)[1], reason="hyperscan is not installed, or this processor cannot run it")
+@pytest.mark.skipif(not search(NEEDLES).is_fast, reason="hyperscan is not installed, or this processor cannot run it")
 @pytest.mark.parametrize("style", STYLES)
 def test_hyperscan_finds_the_same(style: str) -> None:
     """The engine and the expression agree on the events of every style."""
-    find, _ = finder(NEEDLES)
     data = rendered(style) * 3
-    assert [each for found in events(pieces(data, 100), find, XIDS, ahead=True) for each in found] == decoded(data)
+    assert [each for found in events(pieces(data, 100), search(NEEDLES), XIDS, ahead=True) for each in found] == decoded(data)
 
 
 def test_an_error_in_the_thread_is_told() -> None:
@@ -182,11 +181,11 @@ def test_an_error_in_the_thread_is_told() -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        list(events(broken(), FIND, XIDS, ahead=True))
+        list(events(broken(), PLAIN, XIDS, ahead=True))
 
 
 def test_whoever_has_seen_enough_may_leave() -> None:
     """The thread that searches ahead ends, however much is left."""
-    endless = events((b"a line\n" for _ in iter(int, 1)), FIND, XIDS, ahead=True)
+    endless = events((b"a line\n" for _ in iter(int, 1)), PLAIN, XIDS, ahead=True)
     assert next(endless) == []
     endless.close()  # type: ignore[attr-defined]

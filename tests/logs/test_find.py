@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xidwatch.core.logneedles import NEEDLES
-from xidwatch.logs.find import by_pattern, can_run_hyperscan, finder
+from xidwatch.logs.find import by_pattern, can_run_hyperscan, search
 
 _WORDS = st.sampled_from([*NEEDLES, b"\n", b" ", b"NVR", b"Xid", b"kernel: ", b"\x1b"])
 
@@ -27,14 +27,20 @@ def test_the_lines_are_those_of_a_plain_search(data: bytes) -> None:
     assert offsets == sorted(offsets)
     expected = lines_with([match.start() for match in plain.finditer(data)], data)
     assert lines_with(offsets, data) == expected
-    best, _ = finder(NEEDLES)
-    assert lines_with(list(best(data, 0)), data) == expected
+    assert lines_with(list(search(NEEDLES).find(data, 0)), data) == expected
+
+
+@given(st.lists(_WORDS, max_size=30).map(b"".join), st.integers(0, 60), st.integers(0, 60))
+def test_lines_are_counted_alike(data: bytes, start: int, end: int) -> None:
+    """By whoever counts, between any two places of a block."""
+    start, end = min(start, len(data)), min(end, len(data))
+    assert search(NEEDLES).count(data, b"\n", min(start, end), max(start, end)) == data[min(start, end) : max(start, end)].count(b"\n")
 
 
 def test_what_has_been_looked_at_is_not_looked_at_again() -> None:
     """Offsets are those of the whole block, from a place in it on."""
     data = b"NVRM: x\nNVRM: y\n\x1b[32m\n"
-    for find in (by_pattern(NEEDLES), finder(NEEDLES)[0]):
+    for find in (by_pattern(NEEDLES), search(NEEDLES).find):
         assert lines_with(list(find(data, 8)), data) == {1, 2}
 
 
@@ -58,4 +64,4 @@ def test_the_processor_is_asked_first(cpuinfo: str, runs: bool, tmp_path: Path) 
 
 def test_it_can_be_done_without() -> None:
     """On request the engine is not even looked for."""
-    assert finder(NEEDLES, fast=False)[1] is False
+    assert not search(NEEDLES, fast=False).is_fast

@@ -35,13 +35,14 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EX_USAGE, f"{self.prog}: {message} (`{self.prog} --help` tells more)\n")
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and the options they share."""
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """All commands and the options they share. `only`: the first word, when it may be a command's name: nobody waits for the others."""
     top = _Parser(prog="xidwatch", description=DESCRIPTION, epilog=EXIT_CODES)
     top.add_argument("--version", action="version", version=f"xidwatch {__version__}")
     _shared(top, default=None)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands", parser_class=_Parser)
-    for name in COMMANDS:
+    wanted = only.replace("-", "_")
+    for name in (wanted,) if wanted in COMMANDS else COMMANDS:
         importlib.import_module(f"xidwatch.cli.{name}").add(commands)
     for command in commands.choices.values():
         _shared(command, default=argparse.SUPPRESS)  # behind the command they mean the same, and say nothing when they are not there
@@ -66,7 +67,8 @@ def _state_dir(command: str, environment: Mapping[str, str]) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script."""
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = parser(words[0] if words else "").parse_args(words)
     if arguments.state_dir is None:
         arguments.state_dir = _state_dir(arguments.command, os.environ)
     code = EX_PIPE

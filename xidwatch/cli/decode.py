@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # imported where they are needed: every other command would w
 
     from xidwatch.core.logevents import Found
     from xidwatch.core.xids import XidRule
-    from xidwatch.logs.find import Finder
+    from xidwatch.logs.find import Search
     from xidwatch.logs.follow import Followed
     from xidwatch.logs.source import Source
 
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     """See EPILOG. Raises BrokenPipeError and KeyboardInterrupt; what was known by then has been printed."""
     from xidwatch.config import ConfigError, load_rules, rules_dir
     from xidwatch.core.logneedles import NEEDLES
-    from xidwatch.logs.find import finder
+    from xidwatch.logs.find import search
 
     files = arguments.files or ["-"]
     if arguments.follow and (len(files) > 1 or files == ["-"]):
@@ -95,9 +95,10 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         _say(str(error))
         return EX_CONFIG
-    find, beside = finder(NEEDLES, fast=not arguments.no_fast)
     output = _Json(len(files) > 1) if arguments.json else _Table(len(files) > 1)
-    decoding = _Decoding(output, _Filter(arguments.min_severity, arguments.classes, xids), xids, find, beside)
+    decoding = _Decoding(
+        output, _Filter(arguments.min_severity, arguments.classes, xids), xids, search(NEEDLES, fast=not arguments.no_fast)
+    )
     if files == ["-"] and sys.stdin is not None and sys.stdin.isatty():
         _say("reading from the terminal, up to Ctrl-D (`xidwatch decode --help` tells what else there is)")
     try:
@@ -131,12 +132,11 @@ class _Filter:
 class _Decoding:
     """One file after the other."""
 
-    def __init__(self, output: _Json | _Table, wanted: _Filter, xids: Mapping[int, XidRule], find: Finder, beside: bool) -> None:
+    def __init__(self, output: _Json | _Table, wanted: _Filter, xids: Mapping[int, XidRule], search: Search) -> None:
         self._output = output
         self._wanted = wanted
         self._xids = xids
-        self._find = find
-        self._beside = beside
+        self._search = search
 
     def file(self, path: str, *, follow: bool) -> int:
         """The exit status for this one."""
@@ -178,8 +178,8 @@ class _Decoding:
     def _events(self, source: Source | Followed) -> Any:
         from xidwatch.logs.events import events
 
-        beside = self._beside and getattr(source, "is_file", False)
-        yield from events(source.chunks(), self._find, self._xids, ahead=beside)
+        ahead = self._search.is_fast and getattr(source, "is_file", False)
+        yield from events(source.chunks(), self._search, self._xids, ahead=ahead)
         yield []  # troubles of the last chunk
 
 
@@ -212,14 +212,16 @@ def as_object(found: Found) -> dict[str, object]:
         "severity": str(event.severity),
         "text": event.text,
     }
-    known = {name: value for name in ("recovery", "caused_by", "mig_gi", "mig_ci", "cpu") if (value := getattr(event, name)) is not None}
+    for name in ("recovery", "caused_by", "mig_gi", "mig_ci", "cpu"):
+        if (value := getattr(event, name)) is not None:
+            plain[name] = value
     if event.injected:
-        known["injected"] = True
+        plain["injected"] = True
     if found.repeated > 1:
-        known |= {"repeated": found.repeated, "last_line": found.last_number, "last_time": found.last_time}
+        plain |= {"repeated": found.repeated, "last_line": found.last_number, "last_time": found.last_time}
     if found.boot:
-        known["boot"] = found.boot
-    return plain | known
+        plain["boot"] = found.boot
+    return plain
 
 
 class _Table:

@@ -87,10 +87,14 @@ class Parser:
     def feed(self, message: KernelMessage) -> tuple[KernelEvent, ...]:
         """The events of one record; nothing to act on in what follows a line break, nor in a record that a process wrote (`injected`)."""
         text = message.text
-        if not _BEGINS.match(text) and "\n" not in text:  # nearly every record of a log; a flood of them must cost next to nothing
+        match, is_one_line = _BEGINS.match(text), "\n" not in text
+        if match is None and is_one_line:  # nearly every record of a log; a flood of them must cost next to nothing
             return self._passed_over(message) if self._hardware.holds else ()
-        if _NAMED_PROCESS.match(text.strip()):
+        if _names_process(text.strip()):
             return ()
+        if match and match.lastindex and is_one_line and message.from_kernel and not (text[0].isspace() or text[-1].isspace()):
+            event = self._families[match.lastindex - 1].read(message)
+            return (event,) if event else ()
         first, *further = self._lines(message)
         if message.from_kernel:
             return (*self._events([first], self._families), *map(_unacted, self._apart(further)))
@@ -113,7 +117,7 @@ class Parser:
     def _events(self, lines: Iterable[KernelMessage], families: tuple[Family, ...]) -> Iterator[KernelEvent]:
         for line in lines:
             match = _BEGINS.match(line.text)
-            if match is None or match.lastindex is None or _NAMED_PROCESS.match(line.text):
+            if match is None or match.lastindex is None or _names_process(line.text):
                 continue
             if event := families[match.lastindex - 1].read(line):
                 yield event
@@ -133,6 +137,10 @@ class Parser:
             else:
                 told[-1].append(piece)
         return [replace(message, text=" ".join(parts).rstrip()) for parts in told]
+
+
+def _names_process(text: str) -> bool:
+    return text.find("[", 0, LONGEST_NAME + 1) >= 0 and _NAMED_PROCESS.match(text) is not None
 
 
 def _given(events: Iterable[KernelEvent | None]) -> tuple[KernelEvent, ...]:

@@ -97,6 +97,9 @@ class NvidiaLines:
     def read(self, line: KernelMessage) -> KernelEvent | None:
         """The event of a line; None for what is no event, or belongs to one that has been given out."""
         text = line.text
+        if text.startswith("NVRM: Xid"):
+            self._keep_opened(line)
+            return self._xid(line)
         if text.startswith(_REPEATED):
             return None
         if text.startswith("nvidia-nvswitch"):
@@ -106,8 +109,6 @@ class NvidiaLines:
         if not text.startswith("NVRM: "):
             return None  # somebody's words about the driver inside a line of another speaker
         self._keep_opened(line)
-        if text.startswith("NVRM: Xid"):
-            return self._xid(line)
         if "fallen off the bus" in text:
             return self._bus_loss(line)
         if match := _UUID.match(text):
@@ -144,7 +145,7 @@ class NvidiaLines:
         rule = self.xids.get(number) or XidRule(number, "", XidClass.INFORMATIONAL, Severity.WARNING)
         recovery = _recovery(said) if number == 154 else None
         fatal = recovery.driver_fatal if recovery else rule.driver_fatal
-        cause = _CAUSED_BY.search(said)
+        cause = _CAUSED_BY.search(said) if "caused by" in said else None
         gi, ci = _mig(match["where"] or "")
         if rule.bus_lost and pci is not None:
             self._tell("lost", pci, line.usec)

@@ -97,7 +97,7 @@ class Decoder:
         same = alone and self._last is not None and (record.text, record.kernel) == (self._last.text, self._last.kernel)
         self._steady = self._steady + 1 if same else int(alone)
         self._last = record
-        return done + self._found(events)
+        return done + self._found(events, record) if events else done
 
     def finish(self) -> list[Found]:
         """Nothing more comes for now: what is known is given out."""
@@ -141,10 +141,13 @@ class Decoder:
             self._older, self._places = self._places, {}
         self._places[record.number] = record.time, record.usec
 
-    def _found(self, events: tuple[KernelEvent, ...]) -> list[Found]:
+    def _place(self, number: int) -> tuple[str | None, int | None]:
+        return self._places.get(number) or self._older.get(number, (None, None))
+
+    def _found(self, events: tuple[KernelEvent, ...], record: Record | None = None) -> list[Found]:
         done: list[Found] = []
         for event in events:
-            time, usec = self._places.get(event.seq) or self._older.get(event.seq, (None, None))
+            time, usec = (record.time, record.usec) if record and event.seq == record.number else self._place(event.seq)
             key = (event.text, event.kind, event.severity, event.pci, event.injected)
             before = self._pending.get(key)
             if before is not None and _soon(before.usec, usec):

@@ -57,11 +57,21 @@ class _Head:
     take: _Take
 
 
+def usual(line: str) -> Line | None:
+    """The line, if it is one of nine in ten: the commonest heads, and behind them what can be nothing but the text."""
+    match = _USUAL.match(line)
+    if match is None or not line.startswith(_TEXT, match.end()):
+        return None
+    time, with_host, alone = match.groups()
+    uptime = with_host or alone
+    since = int(uptime[:-7] + uptime[-6:]) if uptime else usec(time)
+    return Line(line[match.end() :].strip(), time or uptime, True if time else None, since, True)
+
+
 def read(line: str) -> Line:
     """Take every head off. The line has no line break, and no colours."""
-    if (match := _USUAL.match(line)) and line.startswith(_TEXT, match.end()):
-        time, uptime = match["time"], match["uptime"] or match["alone"]
-        return Line(line[match.end() :].strip(), time or uptime, True if time else None, usec(uptime or time), headed=True)
+    if as_usual := usual(line):
+        return as_usual
     peeled = _Peeled(line)
     for _ in range(MOST_HEADS):
         if not _peel(peeled):

@@ -136,13 +136,15 @@ class Assembler:
             ended, self._open = self._open, None
             text = ended.pieces[0] if len(ended.pieces) == 1 else "".join(ended.pieces)
             line, kernel = ended.line, ended.line.kernel is not False
-            done = [Record(ended.number, each, line.time, line.usec, kernel, self._boot) for each in logline.said(text)]
+            done += (Record(ended.number, each, line.time, line.usec, kernel, self._boot) for each in logline.said(text))
         if self._fields is not None:
             collected, self._fields = self._fields, None
             done += self._named(collected.number, collected.records())
         return done
 
     def _line(self, number: int, line: str) -> list[Record]:
+        if usual := logline.usual(line):
+            return self._begin(number, line, usual)
         if not line or line.isspace():
             return self.finish()
         if line.startswith("-- ") and (match := _BOOT.match(line.rstrip())):
@@ -164,8 +166,11 @@ class Assembler:
         if not read.headed and self._open is not None and _goes_on(self._open, line, indent):
             self._open.add(line)
             return []
+        return self._begin(number, line, read)
+
+    def _begin(self, number: int, line: str, read: logline.Line) -> list[Record]:
         done = self.finish()
-        self._open = _Open(number, read, indent, [read.text], line)
+        self._open = _Open(number, read, len(line) - len(line.lstrip()), [read.text], line)
         return done
 
     def _records(self, line: str) -> list[logfields.Fields] | None:

@@ -65,7 +65,10 @@ class XidRule:
 
     def severity_of(self, said: str) -> Severity:
         """Of a line of this Xid that says `said`."""
-        return next((severity for text, severity in self.by_text if text in said), self.severity)
+        for text, severity in self.by_text:
+            if text in said:
+                return severity
+        return self.severity
 
 
 _ROW_KEYS = ("mnemonic", "class", "severity", "asks", "source", "text", "driver_fatal", "bus_lost")

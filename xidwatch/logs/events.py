@@ -2,83 +2,86 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
 
 from xidwatch.core.logevents import Found
 from xidwatch.core.logscan import Block, Cutter, Reader
 from xidwatch.core.xids import XidRule
-from xidwatch.logs.find import Finder
+from xidwatch.logs.find import Finder, Search
 
 AHEAD = 3  # blocks that are searched while an earlier one is read
-_Step = tuple[Block | None, Sequence[int], bool]  # a block with its offsets; none: give out what is known; whether a log ends here
+_Step = tuple[Block | None, bool]  # a block; none: give out what is known; whether a log ends here
+_Searched = tuple[Block | None, Sequence[int], bool]  # the same with the block's offsets
 
 
-def events(chunks: Iterable[bytes | None], find: Finder, xids: Mapping[int, XidRule], *, ahead: bool = False) -> Iterator[list[Found]]:
+def events(chunks: Iterable[bytes | None], search: Search, xids: Mapping[int, XidRule], *, ahead: bool = False) -> Iterator[list[Found]]:
     """Events as soon as they are over; an empty list while there are none, so that the caller may look at the time.
 
     Chunks as `source` and `follow` give them. `ahead`: search in another thread, where the finder lets one run.
     """
-    steps = _steps(chunks, find)
-    reader = Reader(xids)
-    for block, offsets, ends in _in_another_thread(steps) if ahead else steps:
+    steps = _steps(chunks)
+    reader = Reader(xids, search.count)
+    for block, offsets, ends in _beside(steps, search.find) if ahead else _searched(steps, search.find):
         found = reader.feed(block, offsets) if block else []
         if ends or block is None:
             found += reader.finish()
         if ends:
-            reader = Reader(xids)
+            reader = Reader(xids, search.count)
         yield found
 
 
-def _steps(chunks: Iterable[bytes | None], find: Finder) -> Iterator[_Step]:
+def _steps(chunks: Iterable[bytes | None]) -> Iterator[_Step]:
     cutter = Cutter()
     for chunk in chunks:
         if chunk:
             if block := cutter.cut(chunk):
-                yield block, find(block.data, block.fresh), False
+                yield block, False
         elif chunk is None:
-            yield _last(cutter, find)
+            yield cutter.cut(b"", last=True), True
             cutter = Cutter()
         else:
-            yield None, (), False
-    yield _last(cutter, find)
+            yield None, False
+    yield cutter.cut(b"", last=True), True
 
 
-def _last(cutter: Cutter, find: Finder) -> _Step:
-    block = cutter.cut(b"", last=True)
-    return block, find(block.data, block.fresh) if block else (), True
+def _searched(steps: Iterable[_Step], find: Finder) -> Iterator[_Searched]:
+    for block, ends in steps:
+        yield block, find(block.data, block.fresh) if block else (), ends
 
 
-def _in_another_thread(steps: Iterator[_Step]) -> Iterator[_Step]:
-    """The same steps. The thread ends with its input, or soon after nobody wants any more."""
-    found: queue.Queue[_Step | BaseException | None] = queue.Queue(AHEAD)
-    unwanted = threading.Event()
-    thread = threading.Thread(target=_put_all, args=(steps, found, unwanted), daemon=True)
+def _beside(steps: Iterable[_Step], find: Finder) -> Iterator[_Searched]:
+    """The same, while the blocks behind are read and searched. The thread ends with the iterator."""
+    wanted: SimpleQueue[Block | None] = SimpleQueue()
+    answers: SimpleQueue[Sequence[int] | BaseException] = SimpleQueue()
+    thread = threading.Thread(target=_answer, args=(find, wanted, answers), daemon=True)
     thread.start()
+    waiting: deque[_Step] = deque()
     try:
-        while (step := found.get()) is not None:
-            if isinstance(step, BaseException):
-                raise step
-            yield step
+        for block, ends in steps:
+            waiting.append((block, ends))
+            if block:
+                wanted.put(block)
+            while len(waiting) > (AHEAD if block and not ends else 0):
+                yield _answered(waiting.popleft(), answers)
     finally:
-        unwanted.set()
-        while thread.is_alive():
-            _empty(found)
-            thread.join(0.01)
+        wanted.put(None)
+        thread.join()
 
 
-def _put_all(steps: Iterator[_Step], found: queue.Queue[_Step | BaseException | None], unwanted: threading.Event) -> None:
-    try:
-        for step in steps:
-            found.put(step)
-            if unwanted.is_set():
-                return
-        found.put(None)
-    except BaseException as error:  # noqa: BLE001  told where somebody can be told
-        found.put(error)
+def _answer(find: Finder, wanted: SimpleQueue[Block | None], answers: SimpleQueue[Sequence[int] | BaseException]) -> None:
+    while block := wanted.get():
+        try:
+            answers.put(find(block.data, block.fresh))
+        except BaseException as error:  # noqa: BLE001  told where somebody can be told
+            answers.put(error)
 
 
-def _empty(found: queue.Queue[_Step | BaseException | None]) -> None:
-    while not found.empty():
-        found.get_nowait()
+def _answered(step: _Step, answers: SimpleQueue[Sequence[int] | BaseException]) -> _Searched:
+    block, ends = step
+    answer = answers.get() if block else ()
+    if isinstance(answer, BaseException):
+        raise answer
+    return block, answer, ends

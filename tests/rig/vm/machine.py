@@ -5,7 +5,8 @@
                                         ├─ 02:02.0 ─ GPU 05:00.0
                                         └─ 02:03.0 ─ GPU 06:00.0
 
-Emulated (TCG): it runs wherever QEMU does, about ten times slower than the host. A machine that was saved is carried on from
+Emulated (TCG): it runs wherever QEMU does. Its clock counts instructions while it works and real time while it idles (icount): on
+a host that is busy the guest takes longer, and notices nothing, so that no tick is late for somebody else's load. A machine that was saved is carried on from
 a file in about two seconds; its disk is then an overlay over the one that was saved with it, and neither is ever written again.
 """
 
@@ -30,6 +31,7 @@ QEMU = "qemu-system-x86_64"
 MEMORY = Path("/dev/shm")  # overlays and sockets: short names, and a flush that costs nothing
 PATIENCE_SECONDS = 180.0  # for a boot or an answer: other work may share the host's processors
 POLL_SECONDS = 0.02
+NANOSECONDS_AS_POWER = 2  # of two, an instruction: 250 million a second
 GPUS = ("03:00.0", "04:00.0", "05:00.0", "06:00.0")
 KERNEL_WORDS = (
     "console=ttyS0 rw quiet loglevel=3 panic=1 systemd.show_status=0 mitigations=off audit=0 nokaslr random.trust_cpu=1 no_timer_check"
@@ -95,8 +97,8 @@ class Machine:
         image, folder = self._image, self.folder
         firmware = f"memory-backend-file,id=erst,mem-path={folder / 'firmware'},size=0x20000,share=on"
         return [
-            QEMU, "-name", "xidwatch-rig", "-machine", "q35,hpet=off", "-accel", "tcg,thread=multi", "-cpu", "max",
-            "-m", "640", "-smp", "2",
+            QEMU, "-name", "xidwatch-rig", "-machine", "q35,hpet=off", "-cpu", "max", "-m", "640", "-smp", "1",
+            "-accel", "tcg,thread=single", "-icount", f"shift={NANOSECONDS_AS_POWER}",
             "-nodefaults", "-no-user-config", "-display", "none",
             "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off",  # native pciehp
             "-kernel", str(image.kernel), "-initrd", str(image.initramfs), "-append", KERNEL_WORDS,

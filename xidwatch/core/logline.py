@@ -18,9 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 MOST_HEADS = 8  # on one line; what has more is no log
+MOST_SENTENCES = 16  # likewise; each is compared with each
 _TEXT = ("NVRM: ", "nvidia-nvswitch", "pcieport ", "nvme nvme", "mce: ", "EDAC ", "watchdog: ")  # where no head is looked for any more
 _LONGEST_HEAD = 512  # characters; a pattern never has to look further
 
@@ -303,7 +305,7 @@ def said(text: str) -> list[str]:
     """
     if text.find("NVRM: ", 1) < 0 and text.find("nvidia-nvswitch", 1) < 0:
         return [text]
-    starts = [match.start() for match in _DRIVER.finditer(text)]
+    starts = [match.start() for match in islice(_DRIVER.finditer(text), MOST_SENTENCES)]
     if len(starts) < 2 or starts[0] != 0:
         return [text]
     pieces = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]

@@ -152,7 +152,7 @@ class Collector:
     @classmethod
     def begun_by(cls, number: int, line: str) -> Collector | None:
         """None when a line begins no such record."""
-        if _OPENS.match(line):
+        if _OPENS.match(line.strip()):
             return cls(number, is_json=True)
         match = _FIELD.match(line)
         if match and (match["name"].startswith("_") or match["name"] in _JOURNALD):
@@ -180,7 +180,7 @@ class Collector:
     def _take_json(self, line: str) -> bool:
         if _CLOSES.match(line):
             self.complete = True
-            return not _OPENS.match(line)  # `},{` ends one and begins the next
+            return not _OPENS.match(line.strip())  # `},{` ends one and begins the next
         if not _INSIDE.match(line):
             return False  # a bracket of somebody else's
         self._lines.append(line)

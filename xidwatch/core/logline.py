@@ -61,6 +61,11 @@ class _Head:
 
 def read(line: str) -> Line:
     """Take every head off. The line has no line break, and no colours."""
+    return _read(line, searches=True)
+
+
+def _read(line: str, *, searches: bool) -> Line:
+    """`searches`: also for a head further in, once."""
     if (match := _USUAL.match(line)) and line.startswith(_TEXT, match.end()):
         time, uptime = match["time"], match["uptime"] or match["alone"]
         return Line(line[match.end() :].strip(), time or uptime, True if time else None, usec(uptime or time), headed=True)
@@ -72,7 +77,7 @@ def read(line: str) -> Line:
     if peeled.kernel is None and not peeled.headed and (found := _ELSEWHERE.search(text)):
         peeled.time = peeled.time or found["time"]
         text = text[found.start("text") :]
-    elif peeled.kernel is None and (inside := _inside(text, headed=peeled.headed)):
+    elif searches and peeled.kernel is None and (inside := _inside(text, headed=peeled.headed)):
         return inside._replace(time=peeled.time or inside.time)
     if text.endswith(("`", "**")) and line.lstrip(" >")[:1] in ("`", "*"):
         text = text.rstrip("`*")
@@ -339,7 +344,10 @@ def _inside(text: str, *, headed: bool) -> Line | None:
     match = _INSIDE.search(text, 1, _LONGEST_HEAD)
     if match is None or (headed and ":" in text[: match.start()]):
         return None
-    line = read(text[match.end() :])._replace(kernel=True) if match["column"] else read(text[match.start() :])
+    start = match.end() if match["column"] else match.start()
+    line = _read(text[start:], searches=False)
+    if match["column"]:
+        line = line._replace(kernel=line.kernel is not False)
     return line._replace(kernel=False) if _PROGRAMME.search(text, 0, match.start()) else line
 
 

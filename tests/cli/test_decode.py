@@ -246,3 +246,28 @@ def test_the_daemon_does_without_all_this() -> None:
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     out, _ = process.communicate(timeout=60)
     assert [name for name in eval(out) if name.startswith(("xidwatch.logs", "xidwatch.core.log", "hyperscan"))] == []
+
+
+def test_no_standard_output_is_said(log: Path) -> None:
+    """Whoever closed it gets no result, and no traceback."""
+    process = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *XIDWATCH, str(log)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (process.returncode, process.stderr) == (74, "xidwatch: what was found could not be written: there is no standard output\n")
+
+
+def test_a_site_may_change_what_an_xid_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a row in rules.d, as for the daemon and for `explain`; a wrong one is said."""
+    for shipped in (ROOT / "rules").glob("*.toml"):
+        (tmp_path / shipped.name).write_bytes(shipped.read_bytes())
+    site = tmp_path / "rules.d" / "site.toml"
+    site.parent.mkdir()
+    site.write_text('[xid.31]\nseverity = "info"\n')
+    kernel_log = tmp_path / "kern.log"
+    kernel_log.write_text("NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python3, Ch 00000010\n")
+    arguments = ["--rules-dir", str(tmp_path), "decode", "--json", str(kernel_log)]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["severity"] == "info"
+    site.write_text('[xid.31]\nseverity = "bad"\n')
+    assert main(arguments) == 78
+    assert "site.toml" in capsys.readouterr().err

@@ -82,3 +82,8 @@ def test_any_line_gives_records_or_none(line: str) -> None:
     """Never an exception."""
     found = records(line)
     assert found is None or all(isinstance(each.text, str) for each in found)
+
+
+def test_a_line_of_blanks_opens_nothing_and_soon() -> None:
+    """Looking for a bracket behind 64 KiB of them took half a minute."""
+    assert Collector.begun_by(1, " " * 65_536 + "x") is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xidwatch.core.logline import read, said, unescape, usec
+from xidwatch.core.logline import MOST_SENTENCES, read, said, unescape, usec
 
 XID = "NVRM: Xid (PCI:0000:0f:00): 79, pid=4242, name=python3, GPU has fallen off the bus."
 
@@ -103,6 +103,17 @@ def test_a_sentence_said_twice_in_a_line_counts_once() -> None:
     assert said(f'{one}) => {{"item": "[Sun Aug 25] {one}", "msg": "x"}}') == [one]
     assert said(f"{one}; {other}") == [f"{one};", other]
     assert said(one) == [one]
+
+
+@pytest.mark.parametrize("head", ["[ 1.000000] ", "kernel: ", "kernel ", ",kernel,", "<3>1 2025-", "x[1]: "])
+def test_a_line_of_nothing_but_heads_is_a_line(head: str) -> None:
+    """However many there are: no more than so many are taken off."""
+    assert read(f"NVRM {head * 8000}").text
+
+
+def test_a_line_of_nothing_but_sentences_is_soon_read() -> None:
+    """Each is compared with each, so that only so many are: 64 KiB of them took a minute."""
+    assert len(said("NVRM: Xid (PCI:0000:01:00): 7" * 2000)) <= MOST_SENTENCES
 
 
 @pytest.mark.parametrize(

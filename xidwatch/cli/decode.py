@@ -82,16 +82,19 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """See EPILOG. Raises BrokenPipeError and KeyboardInterrupt; what was known by then has been printed."""
-    from xidwatch.config import ConfigError, load_rules, rules_dir
+    from xidwatch.config import ConfigError, load_rules, overrides_dir, rules_dir
     from xidwatch.core.logneedles import NEEDLES
     from xidwatch.logs.find import search
 
+    if sys.stdout is None:  # closed by whoever started this
+        _say("what was found could not be written: there is no standard output")
+        return EX_IOERR
     files = arguments.files or ["-"]
     if arguments.follow and (len(files) > 1 or files == ["-"]):
         _say("decode --follow takes one file (`xidwatch decode --help` tells more)")
         return EX_USAGE
     try:
-        xids = load_rules(rules_dir(arguments.rules_dir)).xids
+        xids = load_rules(rules_dir(arguments.rules_dir), overrides_dir(arguments.rules_dir)).xids
     except ConfigError as error:
         _say(str(error))
         return EX_CONFIG

@@ -49,12 +49,19 @@ _MCE_PHRASES = (  # of AMD's decoder, of the handler, and of what is done about 
     (r"(?:mce: )?\[Hardware Error\]: System Fatal error", Severity.CRITICAL),
     (r"mce: Uncorrected hardware memory error in user-access at ", Severity.ERROR),
     (r"mce: CPUs not responding to MCE broadcast", Severity.CRITICAL),
-    (r"Memory failure: 0x[0-9a-f]{1,16}: (?:Killing|Sending SIGBUS to) .{1,64} due to hardware memory corruption", Severity.ERROR),
+    (r"CPU [0-9]{1,5}: Machine Check Exception: +[0-9a-f]{1,16}$", Severity.CRITICAL),  # 2.4 and 2.6: the banks stand in lines of their own
+    (
+        r"(?:Memory failure: |MCE )0x[0-9a-f]{1,16}: (?:Killing|Sending SIGBUS to) (?P<process>.{1,64}):(?P<pid>[0-9]{1,10}) due to hard",
+        Severity.ERROR,
+    ),
 )
 _MCE_PATTERNS = tuple((re.compile(pattern, re.ASCII | re.DOTALL), severity) for pattern, severity in _MCE_PHRASES)
-# `EDAC MC0: 4 CE error on ...`, older `EDAC MC0: CE page 0x1, offset ...`; longer than a process's name where it decides.
+# `EDAC MC0: 4 CE error on ...`, `EDAC MC0: 1 CE on mc#0csrow#3...`, older `EDAC MC0: CE page 0x1, offset ...` and
+# `EDAC MC0: UE - no information available: ...`; longer than a process's name where it decides.
 _EDAC = re.compile(
-    r"^EDAC (?:MC|DEVICE|PCI)[0-9]{1,4}: (?:[0-9]{1,9} )?(?P<what>CE|UE)(?: page | row |: |.{1,120}? on )", re.ASCII | re.DOTALL
+    r"^EDAC (?:MC|DEVICE|PCI)[0-9]{1,4}: (?:[0-9]{1,9} )?(?P<what>CE|UE)"
+    r"(?: page | row |: | - no information available|.{0,120}? on )",
+    re.ASCII | re.DOTALL,
 )
 _EDAC_BUS = re.compile(
     r"^EDAC PCI[0-9]{0,4}: (?:Bridge )?(?:Signaled System Error|Master Data Parity Error|Detected Parity Error)"
@@ -81,7 +88,7 @@ class HardwareLines:
 
     begins = (
         r"(?:\{[0-9]{1,9}\})?\[Hardware Error\]: |mce: (?:\[Hardware|Uncorrected|CPUs not)|CPU [0-9]{1,5}: Machine Check"
-        r"|Machine check events logged|EDAC |BERT: Error|Memory failure: "
+        r"|Machine check events logged|EDAC |BERT: Error|Memory failure: |MCE 0x"
     )
 
     def __init__(self) -> None:
@@ -126,14 +133,20 @@ class HardwareLines:
             self._logged = line.usec
             return KernelEvent(line.seq, line.usec, "mce", Severity.WARNING, line.text)
         for pattern, severity in _MCE_PATTERNS:
-            if pattern.match(line.text):
+            if match := pattern.match(line.text):
                 logged, self._logged = self._logged, None
-                told = severity is Severity.WARNING and logged is not None and _soon(logged, line.usec)
-                return None if told else KernelEvent(line.seq, line.usec, "mce", severity, line.text)
+                if severity is Severity.WARNING and logged is not None and _soon(logged, line.usec):
+                    return None
+                who = match.groupdict()
+                pid = int(who.get("pid") or 0) or None
+                return KernelEvent(line.seq, line.usec, "mce", severity, line.text, pid=pid, process=who.get("process"))
         return None
 
     def _firmware(self, line: KernelMessage, number: str, said: str) -> KernelEvent | None:
         if _CPER_HEAD.match(said):
+            if self._held and self._held.number == number and len(self._held.told) == 1 and _soon(self._held.first.usec, line.usec):
+                self._held.told.append(line.text)  # kernels before 3.13 say it in two lines
+                return None
             return self._begin(_Record(number, line, told=[line.text]))
         severity, section, device = _CPER_SEVERITY.match(said), _CPER_SECTION.match(said), _CPER_DEVICE.match(said)
         if not (severity or section or device) or self._is_done(number, line.usec):

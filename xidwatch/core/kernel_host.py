@@ -18,7 +18,8 @@ import re
 from xidwatch.core.model import KernelEvent, KernelMessage, Severity
 
 _SOFT = re.compile(
-    r"^(?:NMI )?(?:watchdog: )?BUG: soft lockup - CPU#(?P<cpu>[0-9]{1,5}) stuck for [0-9]{1,9}s!(?: \[(?P<who>.{0,64})\])?",
+    r"^(?:NMI )?(?:watchdog: )?BUG: soft lockup (?:- |detected on )CPU#(?P<cpu>[0-9]{1,5})"
+    r"(?:!| stuck for [0-9]{1,9}s!)(?: \[(?P<who>.{0,64})\])?",
     re.ASCII | re.DOTALL,
 )
 # The oldest forms run straight on into the next print: "on cpu 1dModules linked in:".

@@ -33,7 +33,7 @@ MOST_TOLD = 1024  # remembered at a time; a damaged log may name any number of G
 LONGEST_NAME = 15  # characters of a process's name: TASK_COMM_LEN of linux/sched.h, less the end mark
 
 # The number counts only in its own place: "caused by previous Xid N" and a process called "Xid 79" name others.
-_XID = re.compile(r"^NVRM: Xid(?: ?\((?P<where>[^)]*)\))?:? ?(?P<xid>[0-9]{1,5})(?:[,\s]\s*(?P<body>.*))?$", re.ASCII | re.DOTALL)
+_XID = re.compile(r"^NVRM: Xid(?: ?\((?P<where>[^)]*)\))?:? ?(?P<xid>[0-9]{1,5})(?:[,.:\s]\s*(?P<body>.*))?$", re.ASCII | re.DOTALL)
 # The name is a thread's and may hold anything, colons and brackets too; only ", " ends it, and a name with that inside is cut short.
 _WHO = re.compile(
     r"^pid=(?:(?P<pid>[0-9]{1,10})(?![0-9])|'[^']*'|<[^>]*>)(?:\s*,\s*name=(?P<name>.*?)(?:,\s|$))?[\s,]*(?P<said>.*)$",
@@ -264,7 +264,7 @@ def _who(body: str) -> tuple[int | None, str | None, str]:
     if not match:
         return None, None, body
     name = (match["name"] or "").strip()
-    return int(match["pid"] or 0) or None, None if name in ("", "<unknown>") else name, match["said"]
+    return int(match["pid"] or 0) or None, None if name in ("", "<unknown>", "N/A") else name, match["said"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +306,12 @@ _PHRASES = (
     _Phrase(("rminitadapter failed",), "nvrm_init_fail", Severity.CRITICAL),
     _Phrase(("rm_init_adapter failed",), "nvrm_init_fail", Severity.CRITICAL),
     _Phrase(("probe routine failed for",), "nvrm_init_fail", Severity.CRITICAL),
-    _Phrase(("bar0 is 0m @ 0x0",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("nvrm: bar", "m @ 0x", "(pci:"), "nvrm_init_fail", Severity.CRITICAL),  # said of an unusable region only
     _Phrase(("nvidia_frontend_open", "failed, error"), "nvrm_init_fail", Severity.ERROR),
     _Phrase(("heartbeat timed out",), "gsp", Severity.CRITICAL),
     _Phrase(("gsp-crashcat report",), "gsp", Severity.CRITICAL),
     _Phrase(("signal from gsp", "has halted"), "gsp", Severity.CRITICAL),
-    _Phrase(("_kgspbootgsprm", "cannot proceed"), "gsp", Severity.CRITICAL),
+    _Phrase(("cannot proceed with booting gsp",), "gsp", Severity.CRITICAL),
     _Phrase(("** gsp timeout **",), "gsp", Severity.CRITICAL),
     _Phrase(("timeout", "waiting for rpc", "gsp"), "gsp", Severity.CRITICAL),
     _Phrase(("rate limiting gsp rpc error prints",), "gsp", Severity.ERROR),

@@ -5,6 +5,7 @@
     nvme nvme0: Does your device have a faulty power saving mode enabled?
     nvme nvme0: I/O tag 22 (2016) opcode 0x2 (Admin Cmd) QID 0 timeout, reset controller
     nvme nvme0: Disabling device after reset failure: -19
+    nvme0n1: I/O Cmd(0x2) @ LBA 2048, 8 blocks, I/O Error (sct 0x2 / sc 0x81)
 
 Law: a family of `kernel`, pure and total. It says what the driver did, not why; advice that the driver prints behind it is no event.
 Which device `nvme0` is, the driver says once, when it finds it; without that line nobody knows.
@@ -18,6 +19,11 @@ import re
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 
 _LINE = re.compile(r"^nvme nvme(?P<number>[0-9]{1,5}): (?P<said>.*)$", re.ASCII | re.DOTALL)
+# Of a namespace: a command of the host's failed. What an administrator's tool asks in vain (`nvme0: Admin Cmd(0x6)`) is no trouble.
+_FAILED = re.compile(
+    r"^nvme(?P<number>[0-9]{1,5})(?:c[0-9]{1,5})?n[0-9]{1,5}: .{1,40}\(0x[0-9a-f]{1,2}\) @ LBA [0-9]{1,20}, .{1,60}I/O Error \(sct ",
+    re.ASCII,
+)
 _FUNCTION = re.compile(r"^pci function (?P<where>[0-9a-fA-F:.]{7,24})$")
 _TIMEOUT = re.compile(r"^I/O .{0,120}?\btimeout, (?P<then>\w+)", re.ASCII | re.DOTALL)
 # What the line begins with. The words are the driver's through and through: no name of anybody stands in them.
@@ -39,13 +45,15 @@ _UNREACHABLE = "PCI_STATUS=0xffff"  # not even the configuration space answers
 class NvmeLines:
     """Reads one line at a time; remembers which device each controller is."""
 
-    begins = r"nvme nvme[0-9]"
+    begins = r"nvme nvme[0-9]|nvme[0-9]{1,5}(?:c[0-9]{1,5})?n[0-9]{1,5}: "
 
     def __init__(self) -> None:
         self._devices: dict[str, PciAddress] = {}
 
     def read(self, line: KernelMessage) -> KernelEvent | None:
         """The event of a line; None for what is no trouble."""
+        if failed := _FAILED.match(line.text):
+            return KernelEvent(line.seq, line.usec, "nvme", Severity.ERROR, line.text, pci=self._devices.get(failed["number"]))
         match = _LINE.match(line.text)
         if not match:
             return None

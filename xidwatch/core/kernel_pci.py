@@ -33,8 +33,8 @@ MOST_ADDRESSES = 1024  # remembered at a time; a damaged log may hold any number
 Told = TypeVar("Told")
 
 _BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
-# Until 4.17 the port's services spoke under names of their own: `dpc 0000:00:1c.0:pcie010: `.
-_LINE = re.compile(rf"^(?P<driver>[\w.+-]{{1,40}}) (?P<where>{_BDF})(?::pcie[0-9a-f]{{3}})?: (?P<said>.*)$", re.ASCII | re.DOTALL)
+# Until 4.17 the port's services spoke under names of their own: `dpc 0000:00:1c.0:pcie010: `, two digits at first.
+_LINE = re.compile(rf"^(?P<driver>[\w.+-]{{1,40}}) (?P<where>{_BDF})(?::pcie[0-9a-f]{{2,3}})?: (?P<said>.*)$", re.ASCII | re.DOTALL)
 _AER = re.compile(
     r"^(?:AER: )?(?:Multiple )?(?:Corrected|Correctable|(?:Uncorrected|Uncorrectable)(?: \((?P<fatal>Fatal|Non-Fatal)\))?) error"
     rf"(?: message)? received(?:: id=(?P<id>[0-9a-f]{{4}})\b|(?:: | from )(?P<source>{_BDF}))?",
@@ -45,7 +45,7 @@ _RECOVERY = re.compile(r"^(?:AER: )?(?:[Dd]evice recovery failed|can't recover\b
 _DPC = re.compile(r"^(?:DPC: )?(?:DPC )?containment event, status:", re.ASCII)
 _DPC_DETAIL = re.compile(r"^(?:DPC: )?(?:DPC )?[\w/() -]{1,60} detected(?:,|$)", re.ASCII)
 _SLOT = re.compile(
-    r"^(?:pciehp: )?(?:Slot\([^)]{0,40}\): (?P<what>Link Down|Card not present|Power fault|Surprise Removal|Link Up|Card present)"
+    r"^(?:pciehp: )?(?:[Ss]lot\([^)]{0,40}\): (?P<what>Link Down|Card not present|Power fault|Surprise Removal|Link Up|Card present)"
     r"|(?P<older>Link Down event|Card not present|Power fault)(?: queued)? on [Ss]lot)(?P<rest>.{0,80})",
     re.ASCII | re.DOTALL,
 )
@@ -77,15 +77,15 @@ class PciLines:
             return None
         said, driver = match["said"].lstrip(), match["driver"]
         if "rror" in said or "recover" in said:
-            found = self._aer(line, where, said, speaks_as_aer=driver == "aer")
+            found = self._aer(line, where, said, speaks_as_aer=driver in ("aer", "pcieport"))
             if found is not None:
                 return found
         if driver in ("pcieport", "dpc") and ("DPC" in said or driver == "dpc"):
             return self._dpc(line, where, said)
-        if driver in ("pcieport", "pciehp"):
-            return self._slot(line, where, said)
         if "power state" in said or said.startswith("not ready "):
             return _power(line, where, said)
+        if driver in ("pcieport", "pciehp"):
+            return self._slot(line, where, said)
         if driver == "nvme" and (severity := kernel_nvme.severity_of(said)):
             return KernelEvent(line.seq, line.usec, "nvme", severity, line.text, pci=where)
         return None

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xidwatch.core import logline
 
@@ -28,7 +28,7 @@ DEEPEST = 6  # of values within values
 MOST_LINES = 120  # of one record over several lines
 MOST_BYTES = 1024 * 1024  # of one message that comes with its length before it
 # Where a message stands, the most certain name first.
-_MESSAGE = ("MESSAGE", "msg", "message", "log", "text", "line", "Message", "msgtext")
+_MESSAGE = ("MESSAGE", "msg", "message", "log", "text", "line", "Message", "msgtext", "textPayload")
 _TIME = ("__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP", "time", "timestamp", "@timestamp", "ts", "__MONOTONIC_TIMESTAMP")
 _MICROSECONDS = ("_SOURCE_MONOTONIC_TIMESTAMP", "__MONOTONIC_TIMESTAMP", "__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP")
 _DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)  # times stay as found
@@ -46,8 +46,11 @@ class Fields:
     boot: str | None
 
 
-def records(line: str) -> list[Fields] | None:
-    """Those of one line, which may hold several objects or a list of them. None when it is no JSON."""
+def records(line: str, kernel: bool | None = None) -> list[Fields] | None:
+    """Those of one line, which may hold several objects or a list of them. None when it is no JSON.
+
+    `kernel`: what a head before it says of who speaks; once that is somebody else, nothing inside makes it the kernel's.
+    """
     found: list[Fields] = []
     at, read = 0, False
     while match := _BEGINNING.search(line, at):
@@ -57,13 +60,18 @@ def records(line: str) -> list[Fields] | None:
             break  # cut off, or something else behind it
         read = True
         found += _walk(value, DEEPEST)
-    return found if read else None
+    if not read:
+        return None
+    return [replace(each, kernel=False) for each in found] if kernel is False else found
 
 
 def _walk(value: object, deep: int) -> Iterator[Fields]:
     if deep == 0:
         return
     if isinstance(value, list):
+        if len(value) == 2 and isinstance(value[1], str) and isinstance(value[0], str) and value[0].isdecimal():  # Loki: [time, line]
+            yield from of({"time": value[0], "line": value[1]}, "line")
+            return
         for each in value:
             yield from _walk(each, deep - 1)
     elif isinstance(value, dict):
@@ -144,7 +152,7 @@ class Collector:
     @classmethod
     def begun_by(cls, number: int, line: str) -> Collector | None:
         """None when a line begins no such record."""
-        if _OPENS.match(line):
+        if _OPENS.match(line.strip()):
             return cls(number, is_json=True)
         match = _FIELD.match(line)
         if match and (match["name"].startswith("_") or match["name"] in _JOURNALD):
@@ -172,7 +180,7 @@ class Collector:
     def _take_json(self, line: str) -> bool:
         if _CLOSES.match(line):
             self.complete = True
-            return not _OPENS.match(line)  # `},{` ends one and begins the next
+            return not _OPENS.match(line.strip())  # `},{` ends one and begins the next
         if not _INSIDE.match(line):
             return False  # a bracket of somebody else's
         self._lines.append(line)

@@ -18,9 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 MOST_HEADS = 8  # on one line; what has more is no log
+MOST_SENTENCES = 16  # likewise; each is compared with each
 _TEXT = ("NVRM: ", "nvidia-nvswitch", "pcieport ", "nvme nvme", "mce: ", "EDAC ", "watchdog: ")  # where no head is looked for any more
 _LONGEST_HEAD = 512  # characters; a pattern never has to look further
 
@@ -70,6 +72,11 @@ def usual(line: str) -> Line | None:
 
 def read(line: str) -> Line:
     """Take every head off. The line has no line break, and no colours."""
+    return _read(line, searches=True)
+
+
+def _read(line: str, *, searches: bool) -> Line:
+    """`searches`: also for a head further in, once."""
     if as_usual := usual(line):
         return as_usual
     peeled = _Peeled(line)
@@ -80,6 +87,8 @@ def read(line: str) -> Line:
     if peeled.kernel is None and not peeled.headed and (found := _ELSEWHERE.search(text)):
         peeled.time = peeled.time or found["time"]
         text = text[found.start("text") :]
+    elif searches and peeled.kernel is None and (inside := _inside(text, headed=peeled.headed)):
+        return inside._replace(time=peeled.time or inside.time)
     if text.endswith(("`", "**")) and line.lstrip(" >")[:1] in ("`", "*"):
         text = text.rstrip("`*")
     time = peeled.time or peeled.uptime
@@ -232,7 +241,9 @@ _REMOTE = _head(rf"(?:[^\s:]{{1,64}}: )(?P<facility>{_FACILITIES}): +[a-z]{{3,9}
 _CRI = _head(rf"(?P<time>{_ISO}) std(?:out|err) [FP] ", _wrapper)
 # 2025-09-16T08:01:02.123456+02:00 host1 kernel: ...   journalctl -o short-iso(-precise), rsyslog, dmesg --time-format=iso
 # Tue 2025-09-16 08:01:02 CEST host1 kernel: ...       journalctl -o short-full, with-unit
-_ISO_STAMP = _head(rf"(?P<time>(?:[^\W\d_]{{1,12}}\.?,? )?{_ISO}(?<=\d)(?: [A-Z]{{2,5}}(?= )| ?[+-]\d\d)?|{_ISO}):? +", _stamp)
+_ISO_STAMP = _head(
+    rf"(?P<time>(?:[^\W\d_]{{1,12}}\.?,? )?{_ISO}(?<=\d)(?: (?!EDAC |NMI |MCE )[A-Z]{{2,5}}(?= )| ?[+-]\d\d)?|{_ISO}):? +", _stamp
+)
 # I0916 06:01:02.123456       1 xid.go:42] ...                                 klog
 _KLOG = _head(r"[IWEF]\d{4} (?P<time>\d\d:\d\d:\d\d\.\d{1,9}) +\d{1,10} [^\s\]]{1,80}\] ", _wrapper)
 # Sep 16 08:01:02.123456 host1 kernel: ...  Okt 06 ...  4月 20 ...  jan. 29 ...  RFC 3164, journalctl -o short(-precise)
@@ -241,10 +252,12 @@ _SYSLOG = _head(r"(?P<time>(?:[^\s\[\]<>:(){}\"',*`]{1,16} +){1,3}\d\d:\d\d:\d\d
 _CLOCK_ONLY = _head(r"(?P<time>\d\d:\d\d:\d\d(?:[.,]\d{1,9})?) +", _stamp)
 # 1758002462.123456 host1 kernel: ...         journalctl -o short-unix
 _UNIX = _head(r"(?P<time>\d{9,11}\.\d{3,9}) +(?=\S+ \S+: )", _stamp)
-# host1 kernel: ...  kernel: ...              a time cut off by hand
-_NAMED = _head(r"(?:[^\s:\[\]]{1,255} )?(?P<speaker>kernel): ", _named)
+# host1 kernel: ...  kernel: ...              a time cut off by hand;  kernel:[12345.678901] ...  a message to all terminals
+_NAMED = _head(r"(?:[^\s:\[\]]{1,255} )?kernel(?:\[[0-9]{1,9}\])?:(?: |(?=\[|[A-Z]|watchdog))", _named)
 # > ...  `...  **...                          quoted in an issue
 _QUOTED = _head(r"(?:> ?|`{1,3}|\*\*(?=\S))+", _quote)
+# {job="journal", host="host1"} ...           Loki's labels
+_LABELS = _head(r'\{\w{1,64}="[^{}]{0,400}\} +', _quote)
 # kern.log:1234:...  1234:[...                grep
 _GREP = _head(
     r"(?:[\w./-]{1,200}\.(?:log|txt|\d{1,3})(?:\.\d{1,3}|\.gz)?[:-])?(?:\d{1,9}[:-])?(?<=[:-])(?=\[|<\d|\d{4}-\d\d|[^\W\d]{3})", _quote
@@ -257,13 +270,17 @@ _USUAL = re.compile(
 )
 
 # By the sign a line begins with; of several that fit, the first.
-_BY_SIGN = {"[": (_BRACKET,), "<": (_RFC5424, _PRIORITY), ">": (_QUOTED,), "`": (_QUOTED,), "*": (_QUOTED,)}
+_BY_SIGN = {"[": (_BRACKET,), "<": (_RFC5424, _PRIORITY), ">": (_QUOTED,), "`": (_QUOTED,), "*": (_QUOTED,), "{": (_LABELS,)}
 _OF_DIGITS = (_KMSG, _CRI, _ISO_STAMP, _CLOCK_ONLY, _SYSLOG, _UNIX, _REMOTE, _NAMED, _GREP)
 _OF_WORDS = (_FACILITY, _KLOG, _ISO_STAMP, _SYSLOG, _REMOTE, _NAMED, _GREP)
 
 # Two words of the kernel's own that look like a host and its speaker when somebody has cut both off.
 _OWN_WORDS = frozenset({"nvme", "EDAC", "NMI", "usb", "pci", "ata", "INFO", "BUG"})
-_SPEAKER = re.compile(r"(?:(?P<host>[^\s:\[\]]{1,255}) )?(?P<speaker>[^\s:\[\]]{1,64})(?P<pid>\[[^\]\s]{1,16}\])?(?::(?: +|$)|(?<=\]) )")
+_SPEAKER = re.compile(
+    r"(?:(?P<host>[^\s:\[\]]{1,255}) )?(?P<speaker>[^\s:\[\]]{1,64})(?P<pid>\[[^\]\s]{1,16}\])?(?::(?: +|$)|(?<=\]) )"
+    # only the kernel: a network address for a host, the facility beside it, a message to all terminals without a blank, a table
+    r"|(?:[^\s\[\]]{1,255} )?(?:<?kern\.[a-z]{3,9}>? (?:[^\s\[\]]{1,255} )?)?(?P<kernel>kernel)(?:\[[0-9]{1,9}\])?(?: ?:(?: +|(?=\[)|$)| +)"
+)
 
 
 def _speaker(peeled: _Peeled) -> bool:
@@ -273,7 +290,7 @@ def _speaker(peeled: _Peeled) -> bool:
     match = _SPEAKER.match(peeled.rest[:_LONGEST_HEAD])
     if not match or match["host"] in _OWN_WORDS:
         return False
-    kernel = match["speaker"] == "kernel"
+    kernel = match["kernel"] is not None or match["speaker"] == "kernel"
     if not kernel and not match["pid"] and (match["host"] is None or peeled.uptime is not None):
         return False  # behind an uptime `usb 1-1: ` is more likely than a programme without a number
     if not kernel and match["host"] is None and peeled.uptime is not None:
@@ -303,7 +320,7 @@ def said(text: str) -> list[str]:
     """
     if text.find("NVRM: ", 1) < 0 and text.find("nvidia-nvswitch", 1) < 0:
         return [text]
-    starts = [match.start() for match in _DRIVER.finditer(text)]
+    starts = [match.start() for match in islice(_DRIVER.finditer(text), MOST_SENTENCES)]
     if len(starts) < 2 or starts[0] != 0:
         return [text]
     pieces = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
@@ -325,6 +342,23 @@ def _says_all(common: str) -> bool:
     """Whether it goes beyond the address and the number, which two different events share."""
     _, _, body = common.partition("): ")
     return len(body) > 8
+
+
+# A head of the kernel's own further in, behind what no pattern here knows: `host1: `, `gpu_1  | `, `- `, `"`, `root@host1:~# `.
+_INSIDE = re.compile(r"\[ {0,11}[0-9]{1,12}\.[0-9]{6}\] |(?<!\S)kernel ?: |<[0-9]{1,3}>1 [0-9]{4}-|,\"?(?P<column>kernel)\"?,\"?")
+_PROGRAMME = re.compile(r"[\w.-]{1,64}\[[0-9]{1,10}\]:")
+
+
+def _inside(text: str, *, headed: bool) -> Line | None:
+    """What the kernel says behind something else; None where that names a speaker of its own, as far as it can be told."""
+    match = _INSIDE.search(text, 1, _LONGEST_HEAD)
+    if match is None or (headed and ":" in text[: match.start()]):
+        return None
+    start = match.end() if match["column"] else match.start()
+    line = _read(text[start:], searches=False)
+    if match["column"]:
+        line = line._replace(kernel=line.kernel is not False)
+    return line._replace(kernel=False) if _PROGRAMME.search(text, 0, match.start()) else line
 
 
 _ESCAPE = re.compile(r"(?:\\x[0-9a-fA-F]{2})+")

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 # `NVRM` without its colon: in a paste it may have become `**NVRM**: `.
 _NVIDIA = ("NVRM", "SXid (", "global fatal error")
-_PCI = ("AER: ", "PCIe Bus Error", "error received", "recover", "DPC", "lot(", "Link Down", "power state", "ms after ")
-_NVME = ("nvme ",)
+_PCI = ("AER: ", "PCIe Bus Error", "error received", "recover", "DPC", "lot(", "Link Down", "Power fault", "power state", "ms after ")
+_NVME = ("nvme ", "@ LBA ")
 _HARDWARE = ("Hardware Error]", "mce: Uncorrected", "mce: CPUs not", "Machine Check", "Machine check events", "EDAC ", "BERT: Error")
-_MEMORY = ("Memory failure: ",)
+_MEMORY = ("Memory failure: ", "MCE 0x")
 _HOST = ("BUG: ", "LOCKUP", "NMI ", "Watchdog detected", "INFO: ")
 
 # What says more about the lines around it, or may hide a needle: another boot, colours, text as a list of numbers.
-_CLUES = ("-- Boot ", "-- Reboot --", "\x1b[", "#033[", '"MESSAGE":[', '"MESSAGE" : [')
+_CLUES = ("-- Boot ", "-- Reboot --", "\x1b[", "#033[", '"MESSAGE":[', '"MESSAGE" : [', '"MESSAGE": [')
 
 NEEDLES = tuple(needle.encode() for needle in (*_NVIDIA, *_PCI, *_NVME, *_HARDWARE, *_MEMORY, *_HOST, *_CLUES))

@@ -51,13 +51,15 @@ class _Open:
     def add(self, line: str) -> None:
         """A further line: the printer's own, or the rest of one that somebody has broken, between two words or inside one."""
         text = line.strip()
-        broken_inside = len(self.last) == TERMINAL_WIDTH and line[:1] != " "
+        broken_inside = len(self.last) == TERMINAL_WIDTH and " " not in (line[:1], self.last[-1:])
         self.pieces.append(f"\n{text}" if text.startswith(_OWN) else text if broken_inside else f" {text}")
         self.last = line
 
 
 _BOOT = re.compile(r"^-- (?:Boot (?P<id>[0-9a-f]{32}|[0-9a-f-]{36})|Reboot) --$")
-_COLOUR = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|#033\[[0-9;]{0,16}[mK]")
+_COLOUR = re.compile(
+    r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\^\[\[[0-9;]{0,16}[mK]|#033\[[0-9;]{0,16}[mK]"
+)
 _BOLD = re.compile(r"\*\*(\w{1,20}:?)\*\*")
 _ENTITY = re.compile(r"&(?:lt|gt|quot|amp|nbsp|#\d{1,3});")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&", "&nbsp;": " ", "&#39;": "'", "&#34;": '"', "&#60;": "<", "&#62;": ">"}
@@ -76,10 +78,14 @@ def text_of(raw: bytes) -> str:
     line = raw.decode("utf-8", "replace").rstrip("\r")
     if "\0" in line:
         line = line.replace("\0", "")
-    if "\x1b" in line or "#033" in line:
+    if "\x1b" in line or "#033" in line or "^[[" in line:
         line = _COLOUR.sub("", line)
     if "**" in line:
         line = _BOLD.sub(r"\1", line)
+    if "#012" in line:  # rsyslog: a record with line breaks inside, in one line
+        line = line.replace("#012", "\n")
+    if "\t" in line or "\xa0" in line:  # of a table, of a web page
+        line = line.replace("\t", " ").replace("\xa0", " ")
     if "&" in line:
         line = _ENTITY.sub(lambda entity: _ENTITIES.get(entity[0], " "), line)
     return line
@@ -162,6 +168,8 @@ class Assembler:
 
     def _text(self, number: int, line: str) -> list[Record]:
         read = logline.read(line)
+        if read.text.startswith("{") and (fields := logfields.records(read.text, read.kernel)) is not None:
+            return self.finish() + self._named(number, fields)
         indent = len(line) - len(line.lstrip())
         if not read.headed and self._open is not None and _goes_on(self._open, line, indent):
             self._open.add(line)
@@ -206,9 +214,10 @@ def _goes_on(before: _Open, line: str, indent: int) -> bool:
         return False
     if indent > before.indent:
         return before.line.headed or not text.startswith(_OWN)
-    if text.startswith(_OWN) or _SPEAKS.match(text):
+    is_full = len(before.last) == TERMINAL_WIDTH
+    if text.startswith(_OWN) or (_SPEAKS.match(text) and not (is_full and before.line.headed)):
         return False
     last = before.last.rstrip()
-    if len(before.last) == TERMINAL_WIDTH or _UNFINISHED.search(last):
+    if is_full or _UNFINISHED.search(last):
         return True
     return not last.endswith((".", "!")) and _GOES_ON.match(text) is not None

@@ -65,10 +65,10 @@ class XidRule:
 
     def severity_of(self, said: str) -> Severity:
         """Of a line of this Xid that says `said`."""
-        for text, severity in self.by_text:
-            if text in said:
-                return severity
-        return self.severity
+        if not self.by_text:
+            return self.severity
+        low = said.lower()  # drivers differ in `Nonfatal`, `NonFatal`, `Non-fatal`
+        return next((severity for text, severity in self.by_text if text.lower() in low), self.severity)
 
 
 _ROW_KEYS = ("mnemonic", "class", "severity", "asks", "source", "text", "driver_fatal", "bus_lost")

@@ -1,0 +1,145 @@
+"""Relatives of lines seen in the field: old and new wordings of one sentence, and wrappings that no pattern names."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.logs.styles import LOSS
+from xidwatch.core.kernel import xid_rules
+from xidwatch.core.logevents import Found
+from xidwatch.core.logneedles import NEEDLES
+from xidwatch.logs.events import events
+from xidwatch.logs.find import finder
+
+XIDS = xid_rules(tomllib.loads((Path(__file__).parents[2] / "rules" / "xid.toml").read_text()))
+FIND, _ = finder(NEEDLES, fast=False)
+PORT, GPU = "0000:00:01.0", "0000:3b:00.0"
+UPTIME = "[ 1234.567890] "
+AER = f"pcieport {PORT}: AER: Uncorrectable (Non-Fatal) error message received from {GPU}"
+XID = "NVRM: Xid (PCI:0000:3b:00): "
+
+
+def decoded(text: str) -> list[Found]:
+    return [found for batch in events([f"{text}\n".encode()], FIND, XIDS) for found in batch]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "pci", "severity"),
+    [
+        (f"pcieport {GPU}: can't change power state from D3cold to D0 (config space inaccessible)", "power_state", GPU, "critical"),
+        (f"pcieport {GPU}: Unable to change power state from D3cold to D0, device inaccessible", "power_state", GPU, "critical"),
+        (f"pcieport {GPU}: not ready 65535ms after bus reset; giving up", "power_state", GPU, "critical"),
+        (f"aer {PORT}:pcie02: AER: Multiple Corrected error received: id=3b00", "aer", GPU, "info"),
+        (f"pcieport {PORT}: Uncorrected (Fatal) error received: id=3b00", "aer", GPU, "critical"),
+        (f"dpc {PORT}:pcie08: DPC unmasked uncorrectable error detected, remove downstream devices", "dpc", PORT, "critical"),
+        (f"pciehp {PORT}:pcie04: Card not present on Slot(5)", "pciehp", PORT, "critical"),
+        (f"pciehp {PORT}:pcie04: slot(5): Link Down event", "pciehp", PORT, "critical"),
+        (f"pciehp {PORT}:pcie04: Power fault on slot 5", "pciehp", PORT, "critical"),
+        ("nvme0n1: I/O Cmd(0x2) @ LBA 2048, 8 blocks, I/O Error (sct 0x2 / sc 0x81) MORE DNR", "nvme", None, "error"),
+        ("EDAC MC0: 1 CE on mc#0csrow#3channel#0 (csrow:3 channel:0 page:0x1 offset:0x0 grain:64 syndrome:0x1)", "edac", None, "warning"),
+        ("EDAC MC0: UE - no information available: INTERNAL ERROR", "edac", None, "error"),
+        ("CPU 1: Machine Check Exception: 0000000000000004", "mce", None, "critical"),
+        ("BUG: soft lockup detected on CPU#0!", "lockup", None, "error"),
+        ("NVRM: GPU0 kgspBootstrap_GH100: unexpected WPR2 already up, cannot proceed with booting GSP", "gsp", None, "critical"),
+        ("NVRM: BAR1 is 0M @ 0x0 (PCI:0000:3b:00.0)", "nvrm_init_fail", GPU, "critical"),
+        (f"{XID}79: GPU has fallen off the bus.", "xid", GPU, "critical"),
+        (f"{XID}79.", "xid", GPU, "critical"),
+        (f"{XID}149, NVLINK: NETIR NonFatal XC0 i0 Link 02 (0x1 0x0)", "xid", GPU, "warning"),
+        (f"{XID}149, NVLINK: NETIR fatal XC0 i0 Link 02 (0x1 0x0)", "xid", GPU, "critical"),
+        (f"{XID}74, NVLink: nonfatal error detected on link 5(0x0, 0x0)", "xid", GPU, "error"),
+        (LOSS.replace("\n", "#012"), "xid", "0000:b3:00.0", "critical"),
+    ],
+)
+def test_another_wording_is_the_same_event(line: str, kind: str, pci: str | None, severity: str) -> None:
+    """Of an older kernel or driver, or of a device that only others were known to be."""
+    found = decoded(UPTIME + line)
+    told = [(each.event.kind, str(each.event.pci) if each.event.pci else None, str(each.event.severity)) for each in found]
+    assert told == [(kind, pci, severity)]
+
+
+def test_whom_poisoned_memory_killed() -> None:
+    """His name and number are in the line, in the words of 2.6.32 too."""
+    for speaker in ("Memory failure:", "MCE"):
+        [found] = decoded(f"{UPTIME}{speaker} 0x3a8a1: Killing python3:4242 due to hardware memory corruption")
+        assert (found.event.kind, found.event.pid, found.event.process) == ("mce", 4242, "python3")
+
+
+def test_an_admin_command_that_fails_is_no_trouble() -> None:
+    """Tools ask every drive for what only some of them have."""
+    assert decoded(f"{UPTIME}nvme0: Admin Cmd(0x6), I/O Error (sct 0x0 / sc 0x2) DNR") == []
+
+
+def test_a_firmware_record_of_two_first_lines_is_one() -> None:
+    """As kernels before 3.13 print it."""
+    head = f"{UPTIME}[Hardware Error]: "
+    lines = ("Hardware error from APEI Generic Hardware Error Source: 1", "APEI generic hardware error status", "severity: 2, corrected")
+    assert len(decoded("\n".join(head + line for line in (*lines, "section_type: memory error")))) == 1
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        f"[pod/dmesg-x7k2/dmesg] {UPTIME}{AER}",
+        f"gpu_1  | Sep 16 08:01:02 host1 kernel: {AER}",
+        f"root@host1:~# {UPTIME}{AER}",
+        f"host1 login: {UPTIME}{AER}",
+        f'        "{UPTIME}{AER}",',
+        f"- {UPTIME}{AER}",
+        f"<pre><code>{UPTIME}{AER}</code></pre>",
+        f"   123\t{UPTIME}{AER}",
+        f'2025-09-16T08:01:02Z,host1,"{UPTIME}{AER}"',
+        f'2025-09-16T08:01:02Z,host1,kernel,"{AER}"',
+        f"2025-09-16T08:01:02Z\thost1\tkernel\t{AER}",
+        f"Sep 16 08:01:02\thost1\tkernel:\t{AER}",
+        f"Sep 16 08:01:02 2001:db8::1 kernel: {AER}",
+        f"Sep 16 08:01:02 host1 kern.err kernel: {AER}",
+        f"Sep 16 08:01:02 <kern.crit> host1 kernel: {AER}",
+        f"Sep 16 08:01:02 host1 kernel:{UPTIME}{AER}",
+        f" kernel:{UPTIME}{AER}",
+        f"123 <4>1 2025-09-16T08:01:02Z host1 kernel - - - {AER}",
+        f"^[[32m{UPTIME}^[[0m{AER}",
+        f'2025-09-16T08:01:02+02:00 {{job="journal", host="host1"}} {AER}',
+        f'2025-09-16T06:01:02.1Z stdout F {{"_TRANSPORT":"kernel","MESSAGE":"{AER}"}}',
+        f'{{"textPayload":"{UPTIME}{AER}","timestamp":"2025-09-16T06:01:02Z"}}',
+        f'{{"data":{{"result":[{{"stream":{{"host":"a"}},"values":[["1758002462123456789","{UPTIME}{AER}"]]}}]}}}}',
+    ],
+)
+def test_a_wrapping_that_no_pattern_names(wrapped: str) -> None:
+    """What stands behind a head of the kernel's own is read, whatever stands before it, as long as that names nobody else."""
+    [found] = decoded(wrapped)
+    assert (found.event.kind, str(found.event.pci), found.event.injected) == ("aer", GPU, False)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        f"Sep 16 08:01:02 host1 app[42]: {UPTIME}",
+        "Sep 16 08:01:02 host1 app[42]: kernel: ",
+        "Sep 16 08:01:02 host1 app: kernel: ",
+        f"app[42]: {UPTIME}",
+        f"<14>{UPTIME}",
+        "user  :warn  : kernel: ",
+    ],
+)
+def test_a_head_inside_another_speakers_words_makes_nobody_the_kernel(head: str) -> None:
+    """Anybody can write an uptime or a name."""
+    assert all(found.event.injected for found in decoded(head + AER))
+
+
+def test_an_iso_time_takes_no_word_of_the_text() -> None:
+    """`EDAC` behind it is not a time zone."""
+    [found] = decoded("2025-09-16T08:01:02,123456+02:00 EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0 (channel:0)")
+    assert found.event.kind == "edac"
+
+
+def test_a_wrap_at_the_width_of_a_terminal() -> None:
+    """Between two words, and where the rest looks like a speaker."""
+    for line in (
+        f"{UPTIME}{XID}79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+        f"Sep 16 08:01:02 host1 kernel: {UPTIME}nvme nvme0: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10",
+    ):
+        [found] = decoded(f"{line[:80]}\n{line[80:]}")
+        assert (found.event.process, found.event.text) == (None, line[line.index("] ") + 2 :])

@@ -17,7 +17,7 @@ from typing import NoReturn
 from xidwatch import __version__
 from xidwatch.config import DEFAULT_STATE
 
-COMMANDS = ("run", "status", "report", "decode", "explain", "note", "allow_driver")
+COMMANDS = ("run", "status", "report", "decode", "explain", "replay", "note", "allow_driver")
 EX_USAGE = 64
 EX_INTERRUPTED = 130  # as a shell says of SIGINT
 EX_PIPE = 141  # and of SIGPIPE
@@ -67,7 +67,7 @@ def _state_dir(command: str, environment: Mapping[str, str]) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script."""
     arguments = parser().parse_args(argv)
-    if arguments.state_dir is None:
+    if arguments.state_dir is None and not getattr(arguments, "own_state_dir", False):
         arguments.state_dir = _state_dir(arguments.command, os.environ)
     code = EX_PIPE
     try:

@@ -33,6 +33,17 @@ H200 = FIXTURES / "h200-application-xids"
 REPLAYED = sorted(path.parent for path in FIXTURES.glob("*/timeline.txt"))
 BLESS = bool(os.environ.get("XIDWATCH_BLESS"))
 STATE_DIR = Path("STATE")  # a relative place: its length, and so the line breaks, are the same everywhere
+# What the README of each promises, whatever the blessed pages say: incidents, verdict at the end, conditions that were ever TRUE.
+PROMISED: dict[str, tuple[int, str, set[str]]] = {
+    "2026-09-17-switch-supply-trip": (2, "failed", {"GpuLost", "DriverFatalXid", "ConfigSpaceAllOnes"}),
+    "quiet-day": (0, "healthy", set()),
+    "h200-application-xids": (0, "healthy", set()),
+    "one-gpu-of-eight": (1, "failed", {"GpuLost", "DriverFatalXid", "ConfigSpaceAllOnes"}),
+    "link-trained-down": (0, "healthy", {"LinkWidthBelowBaseline", "LinkBelowCapability"}),
+    "rail-sag": (0, "healthy", {"RailOutOfRange"}),
+    "card-swapped": (0, "degraded", {"DeviceReplaced"}),
+    "nvml-version-mismatch": (0, "healthy", set()),
+}
 # What is shown of a replayed night, by the file it is kept in.
 SHOWN: dict[str, tuple[str, ...]] = {
     "report.txt": ("report",),
@@ -145,3 +156,21 @@ def test_a_night_comes_out_as_it_was_blessed(night: tuple[Path, str], name: str)
         kept.parent.mkdir(exist_ok=True)
         kept.write_text(found)
     assert found == kept.read_text()
+
+
+@pytest.mark.slow
+def test_a_night_keeps_what_its_readme_promises(night: tuple[Path, str]) -> None:
+    """So many incidents, each with a whole dump; these conditions and no others; this verdict."""
+    folder, _ = night
+    incidents, verdict, types = PROMISED[folder.name]
+    problems: list[Damage] = []
+    entries = [entry for day in journal.days(STATE_DIR) for entry in journal.read_day(day, problems)]
+    assert problems == []
+    assert sum(entry.kind == "opened" for entry in entries) == incidents
+    assert {entry.body["type"] for entry in entries if entry.kind == "transition" and entry.body["after"] == "TRUE"} == types
+    assert json.loads((STATE_DIR / "run/state.json").read_text())["verdict"] == verdict
+    manifests = [json.loads(path.read_text()) for path in (STATE_DIR / "incidents").glob("*/manifest.json")]
+    assert len(manifests) == incidents
+    assert {part["status"] for manifest in manifests for part in manifest["parts"]} <= {"ok"}
+    if not incidents:
+        assert [entry.body for entry in entries if entry.kind == "action"] == []

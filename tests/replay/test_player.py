@@ -87,6 +87,12 @@ def test_a_restart_within_a_boot_fires_nothing_again(tmp_path: Path) -> None:
     assert [record["why"] for record in journal(tmp_path / "state", "stopped")] == ["SIGTERM"]
 
 
+def test_what_was_stopped_can_be_started_again(tmp_path: Path) -> None:
+    """It has let go of its files, and said that it left."""
+    play(write(tmp_path / "night", "+40s stop\n+5s start\n+40s stop\n+1s end\n"), tmp_path / "state")
+    assert len(journal(tmp_path / "state", "stopped")) == len(journal(tmp_path / "state", "started")) == 2
+
+
 @pytest.mark.slow
 def test_a_boot_forgets_what_the_machine_forgets(tmp_path: Path) -> None:
     """Another boot id, clocks and kernel log anew; what is on the disk stays."""

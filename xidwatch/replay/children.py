@@ -89,7 +89,8 @@ class Child:
     def __init__(self, stage: Stage, theirs: socket.socket, max_line: int) -> None:
         self.stage = stage
         self.time = OwnTime(stage.clock)
-        self.channel = Channel(stage.loop, theirs, self.heard, lambda _why: self.left(), max_line=max_line)
+        self._ended = False
+        self.channel = Channel(stage.loop, theirs, self.heard, lambda _why: self.end(), max_line=max_line)
 
     def heard(self, line: bytes) -> None:
         """A line of the daemon's."""
@@ -102,13 +103,15 @@ class Child:
         else:
             self.channel.send(data)
 
-    def left(self) -> None:
-        """The daemon says no more: finish."""
-        self.end()
-
     def end(self) -> None:
-        """At once."""
-        self.channel.close()
+        """The daemon says no more, or is no more."""
+        if not self._ended:
+            self._ended = True
+            self.finish()
+            self.channel.close()
+
+    def finish(self) -> None:
+        """What is left to do."""
 
 
 # ----------------------------------------------------------------------------------------------------------------- probes
@@ -153,7 +156,7 @@ class ProbeChild(Child):
             self.stage.host.proc.write(self.time.mono())
         self._serving.answer(line)
         if self._serving.leaving:
-            self.left()
+            self.end()
         else:
             self._keep_house()
 
@@ -169,13 +172,11 @@ class ProbeChild(Child):
             self._probe.between()
             self._keep_house()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Let go of the driver."""
-        if self.channel.open:
-            self._probe.close()
+        self._probe.close()
         if self._between:
             self._between.cancel()
-        super().end()
 
 
 def _nvml(host: Host, time: OwnTime, _: Mapping[str, Any]) -> Probe:
@@ -234,12 +235,10 @@ class RecorderChild(Child):
             raise OSError(written.trouble.errno, written.trouble.text)
         self.channel.send(frames.answer(Answer(durable=batch[-1].n)))
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """All that was handed over is written."""
-        if self.channel.open:
-            self._write()
-            self._store.close()
-        super().end()
+        self._write()
+        self._store.close()
 
 
 # ------------------------------------------------------------------------------------------------------------------ dumps

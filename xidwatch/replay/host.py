@@ -25,6 +25,7 @@ from xidwatch.replay.sensors import PROC, Proc, Sensors
 
 LOST, RESET_REQUIRED = 15, 16
 ALL_GPUS = "gpus"
+NO_AER = "none"  # the function has no such counters; `firmware`: it keeps all of them for itself
 FUNCTION_OPTIONS = ("class", "driver", "slot", "aer", *tree.ATTRIBUTES, *tree.COUNTERS)
 
 
@@ -169,9 +170,12 @@ def _function(line: Words, address: str, kind: str, ids: list[str], parent: str)
         class_code = int(line.options.get("class", "0"), 16)
         driver = line.options.get("driver", tree.DRIVERS[kind])
         first, second = [*ids, "", ""][:2]
-        return Function(address, kind, parent, first, second, class_code, driver, line.options.get("slot", ""), files)
+        function = Function(address, kind, parent, first, second, class_code, driver, line.options.get("slot", ""), files)
     except ValueError as error:
         raise line.error(str(error)) from error
+    if line.options.get("aer") == NO_AER:
+        function.files = {name: text for name, text in function.files.items() if not name.startswith("aer_")}
+    return function
 
 
 _ABOUT: dict[str, Callable[[Host, Words], None]] = {

@@ -27,6 +27,7 @@ from xidwatch.core.incidents import DUMPS_PER_DAY
 from xidwatch.core.messages import Closed, ConditionKey, KernelRecord, Learnt, Opened, Output, Row
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Severity, Status, Subject, Transition, Value
 
+OPENING = frozenset(chosen.type for chosen in RULES if chosen.opens_incident)
 GOOD = (Status.FALSE, Status.NOT_APPLICABLE)
 SUBJECTS = (SWITCH, GPU, GPUS[1], DISK, NVML, Subject("gpu", "no address"), Subject("nonsense", "x"))
 QUANTITIES: dict[str, st.SearchStrategy[Value]] = {
@@ -58,6 +59,7 @@ class AnyNight(RuleBasedStateMachine):
         self.replayed: dict[ConditionKey, Status] = {}
         self.members: set[ConditionKey] = set()
         self.known: set[str] = set()
+        self.bad_edges: set[str] = set()  # to TRUE, of a condition that opens incidents
         self.last_number = 0
         self.open: str | None = None
         self.dumps = 0
@@ -156,7 +158,7 @@ class AnyNight(RuleBasedStateMachine):
                     self.check_edge(output)
                 case Opened(incident=incident):
                     assert self.open is None
-                    assert incident.trigger in self.known
+                    assert incident.trigger in self.bad_edges
                     self.open = incident.id
                 case Action():
                     self.check_action(output)
@@ -181,6 +183,8 @@ class AnyNight(RuleBasedStateMachine):
         if edge.not_before is not None:
             assert edge.after is Status.TRUE
         self.replayed[key] = edge.after
+        if edge.after is Status.TRUE and edge.type in OPENING:
+            self.bad_edges.add(edge.id)
         if edge.after is Status.TRUE and edge.incident is not None:
             self.members.add(key)
 
@@ -205,8 +209,7 @@ class AnyNight(RuleBasedStateMachine):
 
     @invariant()
     def what_is_bad_has_an_incident(self) -> None:
-        opening = {chosen.type for chosen in RULES if chosen.opens_incident}
-        if any(status is Status.TRUE and key[1] in opening for key, status in self.replayed.items()):
+        if any(status is Status.TRUE and key[1] in OPENING for key, status in self.replayed.items()):
             assert self.open is not None
             assert watch.verdict(RULES, self.story.state) in ("failed", "degraded")
 

@@ -12,10 +12,10 @@ from xidwatch.core.kernel import xid_rules
 from xidwatch.core.logevents import Found
 from xidwatch.core.logneedles import NEEDLES
 from xidwatch.logs.events import events
-from xidwatch.logs.find import finder
+from xidwatch.logs.find import search
 
 XIDS = xid_rules(tomllib.loads((Path(__file__).parents[2] / "rules" / "xid.toml").read_text()))
-FIND, _ = finder(NEEDLES, fast=False)
+SEARCH = search(NEEDLES, fast=False)
 PORT, GPU = "0000:00:01.0", "0000:3b:00.0"
 UPTIME = "[ 1234.567890] "
 AER = f"pcieport {PORT}: AER: Uncorrectable (Non-Fatal) error message received from {GPU}"
@@ -23,7 +23,7 @@ XID = "NVRM: Xid (PCI:0000:3b:00): "
 
 
 def decoded(text: str) -> list[Found]:
-    return [found for batch in events([f"{text}\n".encode()], FIND, XIDS) for found in batch]
+    return [found for batch in events([f"{text}\n".encode()], SEARCH, XIDS) for found in batch]
 
 
 @pytest.mark.parametrize(

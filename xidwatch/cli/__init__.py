@@ -17,7 +17,7 @@ from typing import NoReturn
 from xidwatch import __version__
 from xidwatch.config import DEFAULT_STATE
 
-COMMANDS = ("run", "init", "status", "report", "decode", "explain", "note", "allow_driver")
+COMMANDS = ("run", "init", "status", "report", "decode", "explain", "replay", "note", "allow_driver")
 EX_USAGE = 64
 EX_INTERRUPTED = 130  # as a shell says of SIGINT
 EX_PIPE = 141  # and of SIGPIPE
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The console script."""
     words = sys.argv[1:] if argv is None else argv
     arguments = parser(words[0] if words else "").parse_args(words)
-    if arguments.state_dir is None:
+    if arguments.state_dir is None and not getattr(arguments, "own_state_dir", False):
         arguments.state_dir = _state_dir(arguments.command, os.environ)
     code = EX_PIPE
     try:

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     fresh: str = state.freshness(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
     if fresh == "fresh" and shown.pid is not None and not _lives(shown.pid):
         fresh = "dead"
-    verdict = shown.verdict if fresh == "fresh" else "unknown"
+    verdict = shown.verdict if fresh in ("fresh", "replayed") else "unknown"
     if arguments.json:
         plain = json.loads(state.encode(shown))
         print(json.dumps({**plain, "verdict": verdict, "verdict_recorded": shown.verdict, "freshness": fresh}, indent=1))
@@ -80,6 +80,8 @@ def _baseline(shown: StateFile) -> list[str]:
 
 
 def _doubts(shown: StateFile, fresh: str) -> list[str]:
+    if fresh == "replayed":
+        return [f"  replayed from {clean(shown.replayed)}: so it was then and there, and says nothing about this host"]
     if shown.pid is None:
         return ["  the daemon has stopped: what follows is what it knew last"]
     if fresh == "other boot":

@@ -60,6 +60,7 @@ __all__ = [
     "parse_rules",
     "rule_tables",
     "rules_dir",
+    "with_one_evidence_dir",
 ]
 
 DEFAULT_CONFIG = Path("/etc/xidwatch/config.toml")
@@ -86,6 +87,11 @@ def parse_config(table: Mapping[str, Any], name: str = "config") -> Config:
     if problems:
         raise ConfigError([f"{name}: {problem}" for problem in problems])
     return config
+
+
+def with_one_evidence_dir(config: Config) -> Config:
+    """The same without further ones: those are of the host it was written for."""
+    return msgspec.structs.replace(config, evidence_dirs=())
 
 
 def check_watchdog(config: Config, watchdog_seconds: float) -> None:

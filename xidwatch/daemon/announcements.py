@@ -13,7 +13,7 @@ from collections.abc import Callable
 from xidwatch.core.messages import Announced, DriverRenewed, Gap, Input
 from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.scribe import Scribe
-from xidwatch.daemon.uevents import Uevent, Uevents
+from xidwatch.daemon.uevents import Announcer, Uevent, Uevents
 
 TURN_SECONDS = 0.5
 MOST_RECORDS = 64  # in a turn
@@ -22,12 +22,20 @@ MOST_RECORDS = 64  # in a turn
 class Announcements:
     """`on_input` gets what they mean for the watch; `on_change` is called when the inventory may have changed."""
 
-    def __init__(self, loop: Loop, scribe: Scribe, on_input: Callable[[Input], None], on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        scribe: Scribe,
+        on_input: Callable[[Input], None],
+        on_change: Callable[[], None],
+        source: Callable[[], Announcer] | None = None,
+    ) -> None:
         self._loop = loop
         self._scribe = scribe
         self._on_input = on_input
         self._on_change = on_change
-        self._source: Uevents | None = None
+        self._listen = source or Uevents
+        self._source: Announcer | None = None
         self._turn_open = False
         self._records = 0
         self._unrecorded = 0
@@ -37,7 +45,7 @@ class Announcements:
     def open(self) -> str:
         """Listen from now on. Returns why not, or nothing."""
         try:
-            self._source = Uevents()
+            self._source = self._listen()
         except (ImportError, OSError) as error:
             return f"PCI announcements cannot be heard ({error}); a removed device is noticed at the next tick"
         self._loop.watch(self._source, self._heard)

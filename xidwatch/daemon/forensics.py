@@ -21,12 +21,12 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from xidwatch.clock import SystemClock
+from xidwatch.clock import Clock, SystemClock
 from xidwatch.daemon import frames
 from xidwatch.daemon.processes import end_now, start_ticks
 from xidwatch.records.dumps import DumpFolder, Stuck
@@ -44,10 +44,10 @@ def main(channel: socket.socket, options: Mapping[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)
     for target in options.get("preload", ()):
-        _resolve(target)
+        resolve(target)
     line = _receive(channel)
     if line:
-        _dump(channel, frames.decode(line))
+        dump(frames.decode(line), SystemClock(), Collector.start, lambda message: _tell(channel, message))
 
 
 def _receive(channel: socket.socket) -> bytes:
@@ -60,29 +60,41 @@ def _receive(channel: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def _resolve(target: str) -> Any:
+def resolve(target: str) -> Any:
+    """What `module:name` names."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
-def _dump(channel: socket.socket, job: Mapping[str, Any]) -> None:
-    folder = DumpFolder(Path(job["folder"]), incident=job["incident"], boot_id=job["boot_id"], trigger=job["trigger"], clock=SystemClock())
+class Collecting(Protocol):
+    """A collector under way."""
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """What it has to say; raises as `DumpFolder.write_part` wants it."""
+
+
+Start = Callable[[str, list[Any], float], Collecting]  # target, arguments, deadline (monotonic seconds)
+Tell = Callable[[Mapping[str, object]], None]
+
+
+def dump(job: Mapping[str, Any], clock: Clock, start: Start, tell: Tell) -> None:
+    """Write one dump, part after part, each durable and told before the next begins."""
+    folder = DumpFolder(Path(job["folder"]), incident=job["incident"], boot_id=job["boot_id"], trigger=job["trigger"], clock=clock)
     for part in job["parts"]:
-        _part(channel, folder, part)
+        if "collect" in part:
+            collector = start(part["collect"], part.get("with", []), clock.now().mono + float(part["deadline_s"]))
+            written = folder.write_part(part["name"], STAGE_ONE, collector.chunks())
+            if written.status == "stuck":
+                tell({"stuck": {"pid": collector.pid, "start_ticks": start_ticks(collector.pid) or 0, "name": part["name"]}})
+        else:
+            written = folder.write_part(part["name"], STAGE_ONE, [part["text"].encode()])
+        tell({"part": written.name, "status": written.status, "took_ms": written.took_ms})
     folder.complete()
-    _tell(channel, {"done": True, "parts": len(job["parts"])})
-
-
-def _part(channel: socket.socket, folder: DumpFolder, part: Mapping[str, Any]) -> None:
-    if "collect" in part:
-        collector = Collector.start(part["collect"], part.get("with", []), time.monotonic() + float(part["deadline_s"]))
-        written = folder.write_part(part["name"], STAGE_ONE, collector.chunks())
-        if written.status == "stuck":
-            stuck = {"pid": collector.pid, "start_ticks": start_ticks(collector.pid) or 0, "name": part["name"]}
-            _tell(channel, {"stuck": stuck})
-    else:
-        written = folder.write_part(part["name"], STAGE_ONE, [part["text"].encode()])
-    _tell(channel, {"part": written.name, "status": written.status, "took_ms": written.took_ms})
+    tell({"done": True, "parts": len(job["parts"])})
 
 
 def _tell(channel: socket.socket, message: Mapping[str, object]) -> None:
@@ -145,7 +157,7 @@ def _collect(target: str, arguments: list[Any], send: int) -> None:
     """Deaf to TERM as its parent is: a stop of the service reaches everybody in the control group."""
     status = 1
     try:
-        for text in _resolve(target)(*arguments):  # each out at once: what was learnt must not wait for what comes next
+        for text in resolve(target)(*arguments):  # each out at once: what was learnt must not wait for what comes next
             data = text.encode() + b"\n"
             while data:
                 data = data[os.write(send, data) :]

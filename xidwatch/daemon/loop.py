@@ -90,11 +90,17 @@ class Loop:
 
     def turn(self, timeout: float | None) -> None:
         """One round, waiting at most `timeout` seconds (None: as long as it takes) for something to happen."""
-        for key, events in self._selector.select(timeout):
+        self._serve(timeout)
+        self._fire_due()
+
+    def _serve(self, timeout: float | None) -> bool:
+        """Whatever is ready; whether anything was."""
+        ready = self._selector.select(timeout)
+        for key, events in ready:
             for kind, index in ((selectors.EVENT_WRITE, WRITABLE), (selectors.EVENT_READ, READABLE)):
                 if events & kind and (callback := self._callback(key, index)):
                     callback()
-        self._fire_due()
+        return bool(ready)
 
     def _callback(self, key: selectors.SelectorKey, index: int) -> Callable[[], None] | None:
         """Who is to be called now. An earlier callback of this turn may have forgotten the source, or given its number to another."""
@@ -105,11 +111,13 @@ class Loop:
         return callback
 
     def _patience(self) -> float | None:
+        due = self._next_due()
+        return None if due is None else max(0.0, due - self.clock.now().mono)
+
+    def _next_due(self) -> float | None:
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
-        if not self._timers:
-            return None
-        return max(0.0, self._timers[0][0] - self.clock.now().mono)
+        return self._timers[0][0] if self._timers else None
 
     def _fire_due(self) -> None:
         now = self.clock.now().mono

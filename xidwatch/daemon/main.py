@@ -217,7 +217,7 @@ class Run:
             self._recorded(durable=True)
             return
         self._daemon.checkpoint()
-        number = self._scribe.record("stopped", {"why": self._why, "pid": os.getpid()})
+        number = self._scribe.record("stopped", {"why": self._why, "pid": self._settings.oneself.pid})
         self._daemon.evidence.when_durable(number, LAST_WORDS_SECONDS, self._recorded)
 
     def _recorded(self, durable: bool) -> None:

@@ -89,6 +89,10 @@ class RunDir:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
         self.publish: Callable[[str, str], None] = lambda _path, _text: None
 
+    def release(self) -> None:
+        """Let another have it, as the end of the process would."""
+        os.close(self._lock)
+
     def children(self, boot_id: str) -> tuple[Child, ...]:
         """What a predecessor of this boot wrote about its workers."""
         return state_record.read_children(self.path / CHILDREN, boot_id)

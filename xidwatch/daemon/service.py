@@ -5,9 +5,8 @@ kernel log, uevents, answers, looks ──► step(rules, state, input) ──�
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xidwatch import __version__
@@ -31,6 +30,7 @@ from xidwatch.daemon.memory import Memory, cells
 from xidwatch.daemon.metrics import SnapshotCollector
 from xidwatch.daemon.notify import Notifier
 from xidwatch.daemon.nursery import Nursery
+from xidwatch.daemon.oneself import Oneself
 from xidwatch.daemon.probes import deadlines, preload, specs, sysfs_root
 from xidwatch.daemon.rundir import RunDir
 from xidwatch.daemon.scribe import ERROR, INFO, NOTICE, WARNING, Scribe
@@ -60,6 +60,8 @@ class Settings:
     once: bool = False
     specs: tuple[ProbeSpec, ...] | None = None
     rule_places: tuple[Path, Path] | None = None  # the rules, and a site's own over them, to be read again at a reload
+    oneself: Oneself = field(default_factory=Oneself.here)
+    nursery: type[Nursery] = Nursery  # whose children do the work
 
     @property
     def evidence_dirs(self) -> tuple[Path, ...]:
@@ -111,7 +113,7 @@ class Daemon:
     def _wire(self, chosen: tuple[ProbeSpec, ...]) -> None:
         """The processes and those who speak with them, in the order in which they need each other."""
         loop, dirs = self.loop, self.settings.evidence_dirs
-        self.nursery = Nursery(loop, preload(chosen), self._child_started, lambda _pid, _status: self.workers.tend())
+        self.nursery = self.settings.nursery(loop, preload(chosen), self._child_started, lambda _pid, _status: self.workers.tend())
         trouble, dropped = self._recorder_trouble, self._records_dropped
         self.evidence = Evidence(loop, self.nursery, dirs, self._recorder_options(), self._recovered, trouble, dropped)
         self.rundir.publish = self.evidence.publish
@@ -168,11 +170,12 @@ class Daemon:
             return
         self._begun = True
         found = self._restore(record) if record else None
-        self.scribe.record("started", {"version": __version__, "pid": os.getpid(), "settings": as_mapping(self.config)})
+        self.scribe.record("started", {"version": __version__, "pid": self.settings.oneself.pid, "settings": as_mapping(self.config)})
         if record is None:
             why = self._records_trouble or "slow or hanging disk"
             self.scribe.say("records:late", f"the journal could not be read in time ({why}): this run knows nothing of earlier ones")
-        for key, text in remarks.about_start(systemd="NOTIFY_SOCKET" in os.environ, root=os.geteuid() == 0).items():
+        me = self.settings.oneself
+        for key, text in remarks.about_start(systemd=me.by_systemd, root=me.is_root).items():
             if not self.settings.once:
                 self.scribe.say(key, text)
         self._on_begun(found.kmsg_seq if found else None)
@@ -350,7 +353,7 @@ class Daemon:
                 stuck=stuck,
                 engines=engines,
                 baseline=self.baselines.shown(),
-                leaving=leaving,
+                pid=None if leaving else self.settings.oneself.pid,
             )
         )
         self.collector.snapshot = views.snapshot(

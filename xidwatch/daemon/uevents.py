@@ -9,7 +9,7 @@ stuck on the very device. Only properties are read, never attributes (those woul
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyudev
 
@@ -39,6 +39,16 @@ class Uevent:
     def is_driver_load(self) -> bool:
         """The nvidia module has just been loaded."""
         return self.subsystem == "module" and self.name == "nvidia" and self.action == "add"
+
+
+class Announcer(Protocol):
+    """Where announcements come from."""
+
+    def fileno(self) -> int:
+        """For the selector."""
+
+    def read(self) -> tuple[list[Uevent], bool]:
+        """What has been announced, a bounded number, and whether announcements were lost."""
 
 
 class Uevents:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -90,9 +89,9 @@ def state_file(
     stuck: Mapping[str, float],
     engines: Mapping[str, EngineState],
     baseline: BaselineState | None,
-    leaving: bool,
+    pid: int | None,
 ) -> StateFile:
-    """/run/xidwatch/state.json: no secrets, readable by everyone. The last one of a run has no pid, and knows nothing any more."""
+    """/run/xidwatch/state.json: no secrets, readable by everyone. The last one of a run has no `pid`, and knows nothing any more."""
     shown = sorted(watch.conditions_with_severity(rules, state), key=lambda pair: (pair[0].type, pair[0].subject))
     conditions = tuple(
         ConditionState(
@@ -119,13 +118,13 @@ def state_file(
     return StateFile(
         boot_id=boot_id,
         mono_ms=int(now.mono * 1000),
-        verdict="unknown" if leaving else watch.verdict(rules, state),
-        since=iso(now.wall if leaving else since.wall),
+        verdict="unknown" if pid is None else watch.verdict(rules, state),
+        since=iso(now.wall if pid is None else since.wall),
         conditions=conditions,
         tick=sample.tick if sample else None,
         interval_s=interval,
         time=iso(now.wall),
-        pid=None if leaving else os.getpid(),
+        pid=pid,
         incident=state.incident.id if state.incident else None,
         probes=probes,
         engines=dict(engines),

@@ -103,6 +103,7 @@ class HostProbe:
     def __init__(self, proc_root: Path) -> None:
         self._proc = proc_root
         self._cpu_seconds: dict[str, float] | None = None
+        self._procfs_before: str = psutil.PROCFS_PATH
         psutil.PROCFS_PATH = str(proc_root)  # psutil's own switch; it holds for the process, which is this probe's alone
 
     def sample(self, ask: Ask, emit: Emit) -> None:
@@ -132,7 +133,8 @@ class HostProbe:
         """Never called."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """psutil reads again where it did before."""
+        psutil.PROCFS_PATH = self._procfs_before
 
     def _busy(self) -> Value:
         before, self._cpu_seconds = self._cpu_seconds, psutil.cpu_times()._asdict()

@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -92,11 +92,12 @@ class _Emit:
 class Serving:
     """One probe, served until there is nobody left to serve."""
 
-    def __init__(self, probe: Probe, lines: Lines) -> None:
+    def __init__(self, probe: Probe, lines: Lines, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._probe = probe
+        self._monotonic = monotonic
         self._lines = lines
         self._busy = False
-        self._leaving = False
+        self.leaving = False  # no further request is served
         if isinstance(probe, Tracing):
             probe.trace_into(lines)
 
@@ -110,33 +111,34 @@ class Serving:
         self._probe.close()
 
     def _terminate(self, _signum: int, _frame: FrameType | None) -> None:
-        self._leaving = True
+        self.leaving = True
         if not self._busy:
             raise _Leave
 
     def _serve(self) -> None:
-        while not self._leaving:
+        while not self.leaving:
             line = self._lines.next(self._probe.between_seconds)
             self._busy = True
             if line is None:
                 self._probe.between()
             else:
-                self._answer(line)
+                self.answer(line)
             self._busy = False
 
-    def _answer(self, line: bytes) -> None:
+    def answer(self, line: bytes) -> None:
+        """One request, from the line to the last line of its answer."""
         try:
             request = decode_request(line)
         except ProbeProtocolError as error:
             print(f"xidwatch worker: {error}", file=sys.stderr)
             return
-        begun = time.monotonic()
+        begun = self._monotonic()
         emit = _Emit(self._lines, request.ask)
         try:
             self._ask(request, Ask(begun + request.deadline_ms / 1000, frozenset(request.skip)), emit)
-            last = Reply(ask=request.ask, done=True, took_ms=int((time.monotonic() - begun) * 1000))
+            last = Reply(ask=request.ask, done=True, took_ms=int((self._monotonic() - begun) * 1000))
         except ProbeFailed as failure:
-            self._leaving = self._leaving or failure.restart
+            self.leaving = self.leaving or failure.restart
             last = Reply(ask=request.ask, failed=Failure(failure.kind, failure.text))
         emit.flush()
         self._lines.write(encode(last))

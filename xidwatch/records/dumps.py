@@ -101,7 +101,7 @@ class DumpFolder:
         descriptor = os.open(self.folder / free, flags, regular.FILE_MODE)
         try:
             written = _write(descriptor, chunks)
-            os.fsync(descriptor)
+            files.sync(descriptor)
         finally:
             os.close(descriptor)
         files.fsync_folder(self.folder)

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,11 +40,37 @@ class Changed(OSError):
         super().__init__(errno.ESTALE, text, str(path))
 
 
+_careless = False
+
+
+@contextmanager
+def careless() -> Iterator[None]:
+    """Nothing waits for a disk, nothing is durable: for a replay, whose records can be had again at any time."""
+    global _careless  # noqa: PLW0603  it goes for all writers of the process, which is the replay's alone
+    before, _careless = _careless, True
+    try:
+        yield
+    finally:
+        _careless = before
+
+
+def sync(descriptor: int) -> None:
+    """Make a file durable, its size and times too. Raises OSError."""
+    if not _careless:
+        os.fsync(descriptor)
+
+
+def sync_data(descriptor: int) -> None:
+    """Make a file's content and length durable. Raises OSError."""
+    if not _careless:
+        os.fdatasync(descriptor)
+
+
 def fsync_folder(folder: Path) -> None:
     """Make the names in a folder durable. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -80,7 +108,7 @@ def replace(path: Path, data: bytes, *, mode: int = FILE_MODE, durable: bool = T
         os.fchmod(descriptor, mode)
         write_all(descriptor, data)
         if durable:
-            os.fsync(descriptor)
+            sync(descriptor)
         regular.clear(path, remarks)
         beside.rename(path)
         if durable:
@@ -105,7 +133,7 @@ def make_durable(path: Path) -> Identity:
     """Sync what somebody else wrote into a file; which file that was. Raises OSError."""
     descriptor = regular.open_regular(path, os.O_RDONLY)
     try:
-        os.fdatasync(descriptor)
+        sync_data(descriptor)
         return identity_of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
@@ -185,7 +213,7 @@ class LineFiles:
             if not file.touched:
                 continue
             try:
-                os.fdatasync(file.descriptor)
+                sync_data(file.descriptor)
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(path)) from error
             self._require_unchanged(path, file)
@@ -284,6 +312,6 @@ def _keep(path: Path, data: bytes, remarks: list[str] | None) -> None:
     descriptor = regular.open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE, remarks)
     try:
         write_all(descriptor, data)
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)

@@ -27,7 +27,7 @@ VERSION = 1
 WORLD_READABLE = 0o644
 STALE_INTERVALS = 3
 
-Freshness = Literal["fresh", "stale", "other boot"]
+Freshness = Literal["fresh", "stale", "other boot", "replayed"]
 
 
 class ConditionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,7 +77,7 @@ class ProbeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StateFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon's latest finished tick. `mono_ms` is CLOCK_MONOTONIC when it was written."""
+    """The daemon's latest finished tick. `mono_ms` is CLOCK_MONOTONIC when it was written. `replayed`: the fixture it comes from."""
 
     boot_id: str
     mono_ms: int
@@ -93,11 +93,17 @@ class StateFile(msgspec.Struct, frozen=True, kw_only=True):
     incident: str | None = None
     probes: dict[str, ProbeState] = {}
     baseline: BaselineState | None = None  # None while it is not known what earlier runs have learnt
+    replayed: str = ""
 
 
 def encode(state: StateFile) -> bytes:
     """The file's content."""
     return msgspec.json.encode(state) + b"\n"
+
+
+def marked_replayed(state: StateFile, fixture: str) -> StateFile:
+    """The same, and nobody takes it for this host's."""
+    return msgspec.structs.replace(state, replayed=fixture)
 
 
 def write_atomic(path: Path, data: bytes, mode: int = WORLD_READABLE) -> None:
@@ -121,6 +127,8 @@ def read(path: Path) -> StateFile:
 
 def freshness(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
     """Whether it may still be believed. One that is older than three intervals, or from the future, is stale."""
+    if state.replayed:  # true of another host and another night, and never of this one
+        return "replayed"
     if state.boot_id != boot_id:
         return "other boot"
     age_ms = now_mono_ms - state.mono_ms

@@ -73,6 +73,7 @@ def test_inventory_tells_who_is_there(rig: Rig) -> None:
     assert facts[GPUS[2]] == {
         "nvml_index": 2,
         "minor_number": 2,
+        "mig_mode": 0,
         "uuid": "GPU-00000000-0000-0000-0000-000000000003",
         "serial": "0000000000003",
         "name": "NVIDIA Fake",

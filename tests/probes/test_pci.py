@@ -133,7 +133,7 @@ def test_a_bridge_also_reports_its_bus_numbers_and_a_root_port_its_totals(rig: R
 def test_only_ports_gpus_and_drives_are_read(rig: Rig) -> None:
     """Sound function and host bridge are counted, not touched."""
     facts = rig.ask("inventory").facts
-    assert facts.pop(str(HOST)) == {"functions_elsewhere": 2}
+    assert facts.pop(str(HOST)) == {"functions_elsewhere": 2, "virtual_functions": ""}
     assert {subject.split(":")[0] for subject in facts} == {"port", "gpu", "nvme"}
     assert len(facts) == 14
 
@@ -152,7 +152,11 @@ def test_of_too_many_functions_gpus_and_what_is_above_them_are_kept(rig: Rig, mo
     for what in ("inventory", "sample", "look"):
         facts = rig.ask(what).facts
         host = facts.pop(str(HOST))
-        assert host == ({"functions_elsewhere": 2, "functions_unread": 3} if what == "inventory" else {"pci_functions": Missing.NOT_ASKED})
+        assert host == (
+            {"functions_elsewhere": 2, "functions_unread": 3, "virtual_functions": ""}
+            if what == "inventory"
+            else {"pci_functions": Missing.NOT_ASKED}
+        )
         assert {subject for subject in facts if subject.startswith("gpu")} == {f"gpu:0000:{bus}:00.0" for bus in (11, 12, 13, 14)}
         assert {ROOT_PORT, SWITCH, GPU_PORT} <= set(facts)
         assert len(facts) == 11

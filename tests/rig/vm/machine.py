@@ -6,9 +6,10 @@
                                         └─ 02:03.0 ─ GPU 06:00.0
 
 Emulated (TCG): it runs wherever QEMU does. Its clock counts instructions while it works and real time while it idles (icount): on
-a host that is busy the guest takes longer, and notices nothing, so that no tick is late for somebody else's load. A machine that was
-saved is carried on from a file in about two seconds; its disk is then an overlay over the one that was saved with it, and neither is
-ever written again.
+a host that is busy the guest takes longer, and notices nothing, so that no tick is late for somebody else's load.
+
+A machine that was saved is carried on from a file in about two seconds; its disk is then an overlay over the one that was saved
+with it, and neither is ever written again.
 """
 
 from __future__ import annotations

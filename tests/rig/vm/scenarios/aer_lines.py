@@ -3,7 +3,6 @@
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.hardware import SWITCH
 
-OWES = "the kernel parser's PCIe lines"
 COMPLETION_TIMEOUT = 0x4000
 
 

@@ -3,7 +3,6 @@
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.hardware import DOWNSTREAM
 
-OWES = "conditions on AER rates"
 STORM = 60
 RECEIVER_ERROR = 0x1
 

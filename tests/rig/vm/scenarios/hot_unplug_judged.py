@@ -3,8 +3,6 @@
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.hardware import GPU_SUBJECTS
 
-OWES = "the condition GpuMissing"
-
 
 def scenario(guest: Guest) -> None:
     gone = GPU_SUBJECTS[1]

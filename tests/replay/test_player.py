@@ -11,6 +11,7 @@ import pytest
 from tests.replay.stage import GPUS, SWITCH, XID, edges, journal, play, rows, write
 from xidwatch.config import ConfigError
 from xidwatch.daemon.rundir import STATE
+from xidwatch.daemon.service import Daemon
 from xidwatch.records import state
 from xidwatch.replay import player
 from xidwatch.replay.children import FIRST_PID
@@ -190,3 +191,10 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     with pytest.raises(FixtureError):
         play(write(tmp_path / "night", "+1s die nobody\n"), tmp_path / "other")
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_view_that_was_put_off_does_not_revive_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown behind the last state still says that the run has ended."""
+    monkeypatch.setattr(Daemon, "checkpoint", Daemon.show)  # as a timer that was set before does
+    play(write(tmp_path / "night", "+60s stop\n+1s end\n"), tmp_path / "state")
+    assert state.read(tmp_path / "state" / player.RUN / STATE).pid is None

@@ -91,7 +91,7 @@ def _read(line: str, *, searches: bool) -> Line:
         return inside._replace(time=peeled.time or inside.time)
     if text.endswith(("`", "**")) and line.lstrip(" >")[:1] in ("`", "*"):
         text = text.rstrip("`*")
-    time = peeled.time or peeled.uptime
+    time = (peeled.time or peeled.uptime or "").strip() or None  # an uptime is padded
     return Line(text, time, peeled.kernel, usec(peeled.uptime or time), peeled.headed)
 
 

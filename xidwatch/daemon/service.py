@@ -93,6 +93,7 @@ class Daemon:
         self._begun = False
         self._early: list[Callable[[], None]] = []  # ticks that were complete before the past was known
         self._leaving = False
+        self._gone = False  # the last state of this run has been shown
         self._sampling = False
         self._showing = Throttle(loop, self.show)
         self._state = State()
@@ -335,6 +336,7 @@ class Daemon:
 
     def show(self, *, leaving: bool = False) -> None:
         """Renew the state file and the metrics snapshot."""
+        self._gone = self._gone or leaving  # a view that was put off must not say that it is alive again
         now = self.clock.now()
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
@@ -353,7 +355,7 @@ class Daemon:
                 stuck=stuck,
                 engines=engines,
                 baseline=self.baselines.shown(),
-                pid=None if leaving else self.settings.oneself.pid,
+                pid=None if self._gone else self.settings.oneself.pid,
             )
         )
         self.collector.snapshot = views.snapshot(

@@ -304,22 +304,15 @@ def samples_of(worker: HandWorker, subject: str) -> list[tuple[int, int]]:
 @pytest.mark.slow
 def test_a_burst_between_two_ticks_is_caught_by_the_worker_itself(nvml_library: NvmlLibrary, worker: HandWorker, tmp_path: Path) -> None:
     """Nobody asks for two seconds; the buffer has forgotten the burst by the next tick, and it is told all the same, once."""
-    nvml_library.gpu(0, trace="none", energy_rate_mw=0, energy_mj=4_000_000)
-    asked = [time.monotonic()]
+    nvml_library.gpu(0, trace="none")
     assert worker.ask().value(FIRST, "power_peak_watts") is Missing.ABSENT
-    asked.append(time.monotonic())
     began_us = play(nvml_library, dict(BURST), tmp_path)
     worker.until(lambda: len(samples_of(worker, FIRST)) == len(BURST))
     assert samples_of(worker, FIRST) == [(began_us + offset_us, milliwatts) for offset_us, milliwatts in BURST]
-    nvml_library.gpu(0, trace="none", energy_mj=4_500_000)  # as if 2.4 s had passed
-    asked.append(time.monotonic())
+    nvml_library.gpu(0, trace="none")  # as if 2.4 s had passed
     told = worker.ask()
-    asked.append(time.monotonic())
     assert (told.value(FIRST, "power_peak_watts"), told.value(FIRST, "power_samples")) == (930.617, len(BURST))
     assert told.value(FIRST, "power_average_watts") == 250.0
-    mean = told.value(FIRST, "power_mean_watts")
-    assert isinstance(mean, float)
-    assert 500 / (asked[3] - asked[0]) <= mean <= 500 / (asked[2] - asked[1])  # 500 J, whenever between it has read the counter
     assert worker.ask().value(FIRST, "power_peak_watts") is Missing.ABSENT
 
 

@@ -1,12 +1,10 @@
-"""Correctable errors at a rate no good link has make a condition, and no incident.
-
-Thousands would take minutes here: a rule of the site's own asks for fewer.
-"""
+"""Correctable errors at a rate no good link has make a condition, and no incident."""
 
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.hardware import DOWNSTREAM
 
 STORM = 60
+# Thousands would take minutes here: a rule of the site's own asks for fewer.
 FEWER = """[conditions.AerCorrectableStorm]
 when = "aer_correctable_1h > 50"
 """

@@ -146,17 +146,17 @@ def coming_and_going(*folders: Path) -> Iterator[None]:
 
 
 def test_what_vanishes_between_listing_and_reading_is_absent_and_costs_nobody_else(stage: Stage) -> None:
-    """A GPU's folder, a process's and a control group's come and go under the readers; afterwards all is as before."""
+    """A GPU's folder, a chip's, a process's and a control group's come and go under the readers; afterwards all is as before."""
     running = stage.start()
     group = stage.engines.cgroup_root / "system.slice" / UNIT
-    with coming_and_going(stage.gpu, stage.engines.proc_root / "4711", group):
+    with coming_and_going(stage.gpu, stage.board.folder, stage.engines.proc_root / "4711", group):
         running.ticks_more(4)
     running.ticks_more(2)
     assert running.terminate()[0] == 0
     rows = stage.rig.rows()
     reasons = {entry.body["reason"] for entry in stage.rig.journal() if entry.kind == "missing"}
     assert reasons <= {None, "ABSENT", "UNSUPPORTED", "NOT_ASKED", "MALFORMED"}
-    assert rows[-1].cells[f"gpu:{GPU}:config_dword0"] == "220410de"
+    assert (rows[-1].cells[f"gpu:{GPU}:config_dword0"], rows[-1].cells[f"{BOARD}/in5:pin_volts"]) == ("220410de", "2.04")
     assert rows[-1].cells[f"engine:{UNIT}:processes"] == "1"
     assert {row.cells["port:0000:0f:00.0:config_dword0"] for row in rows[1:]} == {"c0101000"}
     assert_unharmed(stage.rig)

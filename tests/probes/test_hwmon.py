@@ -187,6 +187,18 @@ def test_a_chip_that_vanishes_within_a_tick_is_gone_in_that_tick(tree: HwmonTree
     assert (values["rail:psu1_12v:present"], values["rail:psu1_12v:volts"]) == (0, Missing.ABSENT)
 
 
+@pytest.mark.parametrize("lost", [".", "name", "in1_input"])
+def test_a_chip_that_was_looked_for_while_it_came_is_found_in_the_next_tick(tree: HwmonTree, lost: str) -> None:
+    """Its link was there, it was not, or not all of it: what was seen then is not believed for ever."""
+    board = tree.board()
+    hidden = (board.folder / lost, board.folder.parent / "hidden")
+    hidden[0].rename(hidden[1])
+    probe = made(tree, rails=[RAIL])
+    assert sampled(probe)["rail:psu1_12v:present"] == 0
+    hidden[1].rename(hidden[0])
+    assert sampled(probe)["rail:psu1_12v:volts"] == 12.096
+
+
 def test_an_input_that_vanishes_takes_its_rail_along(tree: HwmonTree) -> None:
     """The chip is still there; the next tick has looked again."""
     board = tree.board()

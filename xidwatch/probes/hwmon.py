@@ -147,12 +147,17 @@ class HwmonProbe:
         """Raises ProbeFailed when the folder of chips cannot be listed; that there is none is no failure."""
         try:
             links = hwmon_chips.links(self._root)
-            # The kernel links a chip before its attributes are there.
-            if links != self._links or not all(chip.inputs for chip in self._chips.values()):
+            if links != self._links:
                 self._chips = hwmon_chips.find(self._root)
-                self._links = links
+                # A chip that comes or goes just now is found in part or not at all, under a link that stays as it is: look again.
+                self._links = links if self._is_whole(len(links)) else None
         except OSError as error:
             raise ProbeFailed("NoSensors", f"{self._root}/class/hwmon: {error.strerror}") from error
+
+    def _is_whole(self, count: int) -> bool:
+        """Whether all chips are known, each with all that it needs to have."""
+        all_there = len(self._chips) == count and all(chip.is_whole for chip in self._chips.values())
+        return all_there and all(self._source(rail) for rail in self._rails.values())
 
     def _in_order(self) -> list[str]:
         """Chips with a rail first; those that are slow or sulk, and are read only because somebody asked for it, last."""

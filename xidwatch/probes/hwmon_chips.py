@@ -75,6 +75,12 @@ class Chip:
     folder: Path  # where its attributes are
     device: Path | None  # real folder of the device it belongs to
     inputs: tuple[Input, ...]
+    is_named: bool  # by itself, as every driver's chip is
+
+    @property
+    def is_whole(self) -> bool:
+        """The kernel links a chip before its attributes are there, and takes them away before the link."""
+        return self.is_named and bool(self.inputs)
 
     @property
     def subject(self) -> Subject:
@@ -162,7 +168,8 @@ def _chip(own: Path, devices: Path) -> Chip:
     driver = _driver(device)
     name = read_text(folder / "name")
     called = (driver or "unnamed") if isinstance(name, Missing) else name
-    return Chip(f"{called}@{place(device, devices)}", called, driver, folder, device, inputs(os.listdir(folder)))  # noqa: PTH208  names only
+    found = inputs(os.listdir(folder))  # noqa: PTH208  names only
+    return Chip(f"{called}@{place(device, devices)}", called, driver, folder, device, found, is_named=not isinstance(name, Missing))
 
 
 def _driver(device: Path | None) -> str:

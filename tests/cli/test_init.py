@@ -100,6 +100,15 @@ def golden(name: str, text: str) -> None:
 # ------------------------------------------------------------------------------------------------------ without a daemon
 
 
+@pytest.mark.parametrize(("only", "other"), [("config", "baseline.json"), ("baseline", "config.toml")])
+def test_a_dry_run_prints_no_more_than_is_asked_for(host: Host, capsys: pytest.CaptureFixture[str], only: str, other: str) -> None:
+    """With `--only` the other part is not to be written, so it is not shown either."""
+    assert host.init("--dry-run", "--only", only) == 0
+    headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("# --- ")]
+    assert len(headings) == 1
+    assert not headings[0].endswith(other)
+
+
 def test_a_dry_run_prints_and_writes_nothing(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     """Table, configuration and baseline, word for word; the folder is as it was."""
     host.library.gpu(0, compute_pids="4711")

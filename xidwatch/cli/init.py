@@ -181,10 +181,11 @@ def _plain(engine: EngineSuspect) -> Mapping[str, object]:
 
 
 def _dry_run(arguments: argparse.Namespace, source: Source, text: str) -> int:
-    if not arguments.json:
+    if not arguments.json and arguments.only != "baseline":
+        print(f"\n# --- {_config_path(arguments)}\n{text}", end="")
+    if not arguments.json and arguments.only != "config":
         written = offer.as_accepted(source.offered, SystemClock().now(), os.getuid(), _user())
-        plain = json.dumps(json.loads(encode(written)), indent=1)
-        print(f"\n# --- {_config_path(arguments)}\n{text}\n# --- {arguments.state_dir / NAME}\n{plain}")
+        print(f"\n# --- {arguments.state_dir / NAME}\n{json.dumps(json.loads(encode(written)), indent=1)}")
     _say("nothing was written")
     return FAILED if source.offered.obstacles else 0
 

@@ -23,7 +23,7 @@ class Missing(StrEnum):
     ASLEEP = "ASLEEP"  # runtime-suspended: reading would wake it
     BEHIND_DEAD_PARENT = "BEHIND_DEAD_PARENT"  # the bridge above does not answer; not asked
     DENIED = "DENIED"  # permission
-    DEVICE_LOST = "DEVICE_LOST"  # the driver says the device is gone
+    DEVICE_LOST = "DEVICE_LOST"  # its driver says that it is gone, or nobody answers for it
     MALFORMED = "MALFORMED"  # an answer came and could not be understood
     NOT_ASKED = "NOT_ASKED"  # by design not asked this time
     TIMED_OUT = "TIMED_OUT"  # asked, no answer before the deadline

@@ -29,7 +29,7 @@ EXPLAINED = {
     "ASLEEP": "asleep, not woken",
     "BEHIND_DEAD_PARENT": "behind a bridge that did not answer, not asked",
     "DENIED": "permission denied",
-    "DEVICE_LOST": "the driver says the device is gone",
+    "DEVICE_LOST": "gone, by its driver or since nobody answers for it",
     "MALFORMED": "the answer could not be understood",
     "NOT_ASKED": "not asked",
     "TIMED_OUT": "no answer in time",

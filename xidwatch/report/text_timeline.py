@@ -33,6 +33,7 @@ class Entry:
     subjects: tuple[Subject, ...]
     result: Event | None = None  # of an action
     echoes: bool = False  # an edge whose kernel line stands above it
+    alike: bool = True  # all of them for the same reason
 
 
 def timeline(case: Case) -> list[Line]:
@@ -104,6 +105,8 @@ def _edge(entry: Entry) -> str:
         text += f", {words.between(event.not_before, event.wall, near=event.wall)}"
     if entry.echoes:
         return f"{text}, by the kernel line above"
+    if not entry.alike:
+        return f"{text}, for different reasons: see --format json"
     return f"{text}: {words.clean(event.text)}" if event.text else text
 
 
@@ -128,7 +131,9 @@ def _entries(events: Iterable[Event]) -> Iterator[Entry]:
             if event is together[0] or _singly(event, together):
                 alone = _singly(event, together)
                 subjects = (event.subject,) if alone else tuple(each.subject for each in together if each.subject and not each.first_bad)
-                yield Entry(event, subjects, echoes=(event.wall, event.text.removeprefix(QUOTED)) in kernel_texts)
+                alike = alone or len({each.text for each in together}) == 1
+                echoes = (event.wall, event.text.removeprefix(QUOTED)) in kernel_texts
+                yield Entry(event, subjects, echoes=echoes, alike=alike)
         else:
             yield Entry(event, (), outcomes.get((event.boot_id, event.id)) if event.source == "action" else None)
 

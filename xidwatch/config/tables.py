@@ -65,13 +65,25 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One inference engine, run by systemd.
 
     `gpus`: "found", those that its processes are seen to use, remembered; "all" of the host; or PCI addresses. `metrics`: its
-    own metrics page; `probe`: the base of its OpenAI-compatible API, "" for none. Both on loopback.
+    own metrics page; `health`: a page that answers 200 when it serves; `probe`: the base of its OpenAI-compatible API, "" for
+    none. All on loopback. `after_incident_unit`: started in its stead after an incident. `settle`: how long every proof has to
+    hold before a start; `ready_within`: the time it has to answer; `back_off`: between starts, doubled every time; more than
+    `most_starts` within `window` latch it. `power_limit_watts`: what each of its GPUs has to be limited to, 0 for what was learnt.
     """
 
     unit: str
     gpus: str | tuple[str, ...] = GPUS_FOUND
     metrics: str = ""
     probe: str = ""
+    health: str = ""
+    after_incident_unit: str = ""
+    settle: str = "60s"
+    ready_within: str = "15m"
+    stop_within: str = "2m"
+    back_off: str = "1m"
+    most_starts: int = 3
+    window: str = "1h"
+    power_limit_watts: float = 0.0
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

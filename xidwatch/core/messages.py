@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xidwatch.core.model import Action, Condition, Incident, KernelEvent, Missing, Moment, Readings, Sample, Subject, Transition
+from xidwatch.core.gate_model import Gate, GateMoved, GateSettings, Maintenance
+from xidwatch.core.model import Action, Condition, Incident, KernelEvent, Missing, Moment, Readings, Sample, Subject, Transition, Value
 
 ConditionKey = tuple[Subject, str]
 
@@ -101,6 +102,79 @@ class DumpFailed:
     incident: str
 
 
+@dataclass(frozen=True, slots=True)
+class DumpEnded:
+    """Stage one of an incident is over: ok, partial, late or failed; nothing that waited for it waits longer."""
+
+    at: Moment
+    incident: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """Which engines there are, and how: at start, and after a reload. `gates`: as an earlier run left them, at start only."""
+
+    at: Moment
+    engines: tuple[GateSettings, ...]
+    gates: tuple[Gate, ...] = ()
+    maintenance: Maintenance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSeen:
+    """Its unit as it is at this instant, between two ticks; the quantities of the engine probe."""
+
+    at: Moment
+    unit: str
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStopped:
+    """A STOP_ENGINE is over, one way or the other.
+
+    `result`: ok (nothing of it is left), leftovers (processes live on, see `leftovers`), timeout (systemd is still at it), failed.
+    """
+
+    at: Moment
+    unit: str
+    action: str
+    result: str
+    detail: str = ""
+    leftovers: tuple[str, ...] = ()  # a line for people each: pid, name, state, where in the kernel
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStarted:
+    """A START_ENGINE is over. `result`: ready, refused (by its own condition), failed, not-ready (in time), timeout."""
+
+    at: Moment
+    unit: str
+    action: str
+    result: str
+    detail: str = ""
+    invocation_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateReset:
+    """An operator takes an engine out of LATCHED; it has to be proven like any other."""
+
+    at: Moment
+    unit: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSet:
+    """An operator begins maintenance; None: ends it."""
+
+    at: Moment
+    maintenance: Maintenance | None
+    by: str
+
+
 Input = (
     Restored
     | SampleTaken
@@ -112,6 +186,13 @@ Input = (
     | DriverRenewed
     | BaselineAccepted
     | DumpFailed
+    | DumpEnded
+    | Supervised
+    | EngineSeen
+    | EngineStopped
+    | EngineStarted
+    | GateReset
+    | MaintenanceSet
 )
 
 
@@ -171,4 +252,4 @@ class Learnt:
     members: Readings = field(default_factory=dict)
 
 
-Output = Transition | Action | KernelRecord | Gap | Opened | Closed | Row | Learnt
+Output = Transition | Action | KernelRecord | Gap | Opened | Closed | Row | Learnt | GateMoved

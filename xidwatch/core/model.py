@@ -256,6 +256,8 @@ class ActionKind(StrEnum):
     LOOK = "LOOK"  # read the first dwords now
     TAKE_DUMP = "TAKE_DUMP"  # stage one, into the incident's folder
     RELEASE_DRIVER = "RELEASE_DRIVER"  # tell the NVML worker to finish and exit
+    STOP_ENGINE = "STOP_ENGINE"  # systemctl stop, bounded, then look at what is left in its control group
+    START_ENGINE = "START_ENGINE"  # systemctl start, then wait until it is ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,7 @@ class Action:
     kind: ActionKind
     cause: str  # id of the transition it follows from
     incident: str | None = None
+    unit: str = ""  # of an engine that is stopped or started; what is started may be its gentler stand-in
 
 
 @dataclass(frozen=True, slots=True)

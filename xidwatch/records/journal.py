@@ -30,7 +30,7 @@ FOLDER = "journal"
 VERSION = 1
 KINDS = (
     "transition", "action", "outcome", "kernel", "gap", "opened", "closed", "inventory", "missing",
-    "uevent", "note", "checkpoint", "started", "stopped", "settings",
+    "uevent", "note", "checkpoint", "started", "stopped", "settings", "gate", "maintenance",
 )  # fmt: skip
 MAX_LINE = 16 * 1024 * 1024  # bytes; an inventory of a large host takes about 100 KB
 _ENVELOPE = frozenset({"v", "id", "time", "boot_id", "mono_us", "incident"})
@@ -81,8 +81,11 @@ def transition(edge: Transition, boot_id: str) -> Record:
 
 
 def action(decision: Action, boot_id: str) -> Record:
-    """A decision, before it is carried out."""
-    return record("action", decision.id, decision.at, boot_id, {"kind": decision.kind, "for": decision.cause}, decision.incident)
+    """A decision, before it is carried out; `unit` only for what is done to an engine."""
+    body: Record = {"kind": decision.kind, "for": decision.cause}
+    if decision.unit:
+        body["unit"] = decision.unit
+    return record("action", decision.id, decision.at, boot_id, body, decision.incident)
 
 
 def outcome(result: Outcome, boot_id: str) -> Record:

@@ -67,6 +67,14 @@ class BaselineState(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class MaintenanceState(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody works on the host: until when (UTC), why, who."""
+
+    until: str
+    reason: str
+    by: str = ""
+
+
 class ProbeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one source is doing. `age_s`: since its last full answer, None when there never was one."""
 
@@ -94,6 +102,7 @@ class StateFile(msgspec.Struct, frozen=True, kw_only=True):
     probes: dict[str, ProbeState] = {}
     baseline: BaselineState | None = None  # None while it is not known what earlier runs have learnt
     replayed: str = ""
+    maintenance: MaintenanceState | None = None
 
 
 def encode(state: StateFile) -> bytes:

@@ -90,9 +90,16 @@ def test_what_is_bad_and_who_does_not_answer_is_named(place: Path) -> None:
     lines = describe(state.read(place / "run" / state.NAME), "fresh", "failed")
     page = "\n".join(lines)
     assert "TRUE    GpuLost gpu:0000:11:00.0" in page
-    assert "1 conditions looked at and good" in page
+    assert "  1 condition looked at and good" in page
     assert "probe nvml: does not answer: no answer in time, stuck for 61 s" in page
     assert "\x1b" not in page
+
+
+def test_a_source_that_is_left_alone_is_not_said_to_be_silent() -> None:
+    """It is not asked, and why."""
+    released = ProbeState(success=False, asked=False, text="released after a driver-fatal Xid")
+    page = describe(StateFile(boot_id="", mono_ms=0, verdict="failed", pid=1, probes={"nvml": released}), "fresh", "failed")
+    assert page[-1] == "  probe nvml: is not asked: released after a driver-fatal Xid"
 
 
 def test_json_holds_both_verdicts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,17 @@ def test_probes_show_their_age_and_where_they_are_stuck() -> None:
     assert (probes["host"].success, probes["host"].age_s) == (False, None)
 
 
+def test_a_probe_that_is_not_asked_any_more_does_not_answer() -> None:
+    """From the moment it is left alone, not from the next tick on; state file and metrics say the same, and its age goes on."""
+    told = history()
+    told.refuse({"pci": "released", "engine": "released"})
+    assert (told.answers["pci"].ended, told.answers["pci"].trouble, told.answers["pci"].in_full) == ("not-asked", "released", False)
+    assert set(told.answers) == {"nvml", "pci", "host"}
+    assert told.answers["nvml"].ended == "timeout"
+    assert told.views({}, {})["pci"].success is False
+    assert told.readings({}, {}, MONO + 2)[Subject("probe", "pci")]["age_seconds"] == 2.0
+
+
 # --- the watcher watched
 
 

@@ -19,7 +19,7 @@ from xidwatch.clock import BOOT_ID
 from xidwatch.daemon.rundir import STATE, find_run_dir
 from xidwatch.records import RecordError, state
 from xidwatch.records.state import ConditionState, StateFile
-from xidwatch.report.words import clean
+from xidwatch.report.words import clean, count
 
 EXIT = {"healthy": 0, "degraded": 1, "failed": 2, "unknown": 3}
 
@@ -59,15 +59,15 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     lines += [f"  TRUE    {c.type} {c.subject} since {c.since}: {clean(c.reason)}" for c in shown.conditions if c.status == "TRUE"]
     lines += [f"          {advice}" for advice in dict.fromkeys(c.advice for c in shown.conditions if c.advice)]
     lines += _unknown([c for c in shown.conditions if c.status == "UNKNOWN"])
-    lines.append(f"  {sum(1 for c in shown.conditions if c.status == 'FALSE')} conditions looked at and good")
+    lines.append(f"  {count(sum(1 for c in shown.conditions if c.status == 'FALSE'), 'condition')} looked at and good")
     lines += _baseline(shown)
     for unit, engine in sorted(shown.engines.items()):
         gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
         lines.append(f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}")
     for name, probe in sorted(shown.probes.items()):
         stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
-        answered = "answers" if probe.success else f"does not answer{': ' + clean(probe.text) if probe.text else ''}"
-        lines.append(f"  probe {name}: {answered}{stuck}")
+        answered = "answers" if probe.success else "does not answer" if probe.asked else "is not asked"
+        lines.append(f"  probe {name}: {answered}{': ' + clean(probe.text) if probe.text and not probe.success else ''}{stuck}")
     return lines
 
 

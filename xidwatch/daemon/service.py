@@ -61,6 +61,7 @@ class Settings:
     specs: tuple[ProbeSpec, ...] | None = None
     rule_places: tuple[Path, Path] | None = None  # the rules, and a site's own over them, to be read again at a reload
     oneself: Oneself = field(default_factory=Oneself.here)
+    replayed: str = ""  # the fixture, where this is no host's own run
     nursery: type[Nursery] = Nursery  # whose children do the work
 
     @property
@@ -171,7 +172,9 @@ class Daemon:
             return
         self._begun = True
         found = self._restore(record) if record else None
-        self.scribe.record("started", {"version": __version__, "pid": self.settings.oneself.pid, "settings": as_mapping(self.config)})
+        mark = {"replayed": self.settings.replayed} if self.settings.replayed else {}
+        settings = as_mapping(self.config)
+        self.scribe.record("started", {"version": __version__, "pid": self.settings.oneself.pid, "settings": settings, **mark})
         if record is None:
             why = self._records_trouble or "slow or hanging disk"
             self.scribe.say("records:late", f"the journal could not be read in time ({why}): this run knows nothing of earlier ones")
@@ -341,6 +344,7 @@ class Daemon:
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)
+        self._history.refuse(self._refusals() if self._begun else {})
         stuck, engines = self._stuck(), views.engines(self.settings.config.engines, self._state)
         self.rundir.write_state(
             views.state_file(

@@ -68,9 +68,10 @@ class BaselineState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one source is doing. `age_s`: since its last full answer, None when there never was one."""
+    """How one source is doing. `age_s`: since its last full answer, None when there never was one. Not `asked`: left alone on purpose."""
 
     success: bool
+    asked: bool = True
     age_s: float | None = None
     stuck_s: float = 0.0
     text: str = ""

@@ -96,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         xids = load_rules(rules_dir(arguments.rules_dir), overrides_dir(arguments.rules_dir)).xids
     except ConfigError as error:
-        _say(str(error))
+        for problem in error.problems:
+            _say(problem)
         return EX_CONFIG
     output = _Json(len(files) > 1) if arguments.json else _Table(len(files) > 1)
     decoding = _Decoding(

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from xidwatch.config import ConfigError, check_watchdog, load_config, load_rules, overrides_dir, rules_dir
+from xidwatch.config import ConfigError, both, load_checked_config, load_rules, overrides_dir, rules_dir
 
 EX_CANTCREAT = 73
 EX_TEMPFAIL = 75
@@ -29,11 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     from xidwatch.daemon.rundir import AlreadyRunning, run_dir
     from xidwatch.daemon.service import Settings
 
+    rule_places = (rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
     try:
-        config = load_config(arguments.config)
-        check_watchdog(config, Notifier().watchdog_seconds)
-        rule_places = (rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
-        rules = load_rules(*rule_places)
+        config, rules = both(lambda: load_checked_config(arguments.config, Notifier().watchdog_seconds), lambda: load_rules(*rule_places))
     except ConfigError as error:
         return _refuse(EX_CONFIG, *error.problems)
     state_dir = arguments.state_dir.absolute()

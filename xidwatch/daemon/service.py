@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from xidwatch import __version__
 from xidwatch.clock import Clock, iso
 from xidwatch.config import Config, Rules, as_mapping
 from xidwatch.core import remarks, ticks, watch
@@ -61,7 +60,6 @@ class Settings:
     specs: tuple[ProbeSpec, ...] | None = None
     rule_places: tuple[Path, Path] | None = None  # the rules, and a site's own over them, to be read again at a reload
     oneself: Oneself = field(default_factory=Oneself.here)
-    replayed: str = ""  # the fixture, where this is no host's own run
     nursery: type[Nursery] = Nursery  # whose children do the work
 
     @property
@@ -148,7 +146,8 @@ class Daemon:
     def start(self) -> None:
         """Sample from now on. What the first ticks find is judged when the past is known."""
         self._notifier.tell("READY=1", "STATUS=reading the journal")
-        self.loop.after(IMPATIENCE_SECONDS, self._begin_sampling)
+        if not self.settings.once:  # a single tick asks everybody, and NVML is asked only when the past is known
+            self.loop.after(IMPATIENCE_SECONDS, self._begin_sampling)
         self.loop.after(RECOVERY_SECONDS, lambda: self._begin(self.evidence.second_best()))
 
     def _begin_sampling(self) -> None:
@@ -172,9 +171,7 @@ class Daemon:
             return
         self._begun = True
         found = self._restore(record) if record else None
-        mark = {"replayed": self.settings.replayed} if self.settings.replayed else {}
-        settings = as_mapping(self.config)
-        self.scribe.record("started", {"version": __version__, "pid": self.settings.oneself.pid, "settings": settings, **mark})
+        self.scribe.record("started", self.settings.oneself.introduced(as_mapping(self.config)))
         if record is None:
             why = self._records_trouble or "slow or hanging disk"
             self.scribe.say("records:late", f"the journal could not be read in time ({why}): this run knows nothing of earlier ones")
@@ -283,7 +280,8 @@ class Daemon:
         now = self.clock.now().mono
         readings.update(self._history.readings(self._stuck(), self.evidence.behind_seconds(now), now))
         self._note_missing(readings)
-        for key, text in (remarks.about_answers(answers) | remarks.about_engines(readings) | remarks.about_power(readings)).items():
+        named, members = self.settings.config.named_gpus, self._state.roster.facts.keys()
+        for key, text in remarks.about_tick(answers, readings, named, members).items():
             self.scribe.say(key, text)
         if self._state.driver_released:
             self.scribe.say("nvml:released", f"nvml: {RELEASED}")

@@ -77,11 +77,14 @@ def test_a_daemon_that_has_stopped_is_said_to_have(place: Path, capsys: pytest.C
 
 
 def test_no_state_file_is_unknown_with_what_to_do(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing goes to standard output, a hint goes to standard error."""
+    """Nothing goes to standard output, a hint goes to standard error, with the directory that was asked about; a program gets an object."""
     assert status(place) == 3
     shown = capsys.readouterr()
     assert shown.out == ""
+    assert f"nothing is known of a daemon for {place}: " in shown.err
     assert "is xidwatch running?" in shown.err
+    assert status(place, "--json") == 3
+    assert json.loads(capsys.readouterr().out) == {"verdict": "unknown", "verdict_recorded": None, "freshness": "absent"}
 
 
 def test_what_is_bad_and_who_does_not_answer_is_named(place: Path) -> None:

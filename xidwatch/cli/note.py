@@ -24,7 +24,8 @@ def send(arguments: argparse.Namespace, what: str) -> int:
     from xidwatch.daemon.control import ask
     from xidwatch.daemon.rundir import find_run_dir
 
-    place = find_run_dir(arguments.state_dir)
+    state_dir = arguments.state_dir.absolute()
+    place = find_run_dir(state_dir)
     text = os.fsencode(" ".join(arguments.text)).decode(errors="replace")  # as typed, in whatever encoding
     if not text.strip() or len(text) > MOST_CHARACTERS:
         print(f"xidwatch: a text of 1 to {MOST_CHARACTERS} characters is needed, for whoever reads the journal later", file=sys.stderr)
@@ -36,7 +37,10 @@ def send(arguments: argparse.Namespace, what: str) -> int:
         return EX_UNAVAILABLE
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        print(f"xidwatch: no daemon answers at {place}: {why.lower()}. Is it running? `xidwatch status` tells", file=sys.stderr)
+        print(
+            f"xidwatch: no daemon for {state_dir} answers at {place}: {why.lower()}. Is it running? `xidwatch status` tells",
+            file=sys.stderr,
+        )
         return EX_UNAVAILABLE
     print(f"xidwatch: {reply.get('text', '')}", file=sys.stderr)
     return 0 if reply.get("ok") else EX_UNAVAILABLE

@@ -36,7 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         shown = state.read(find_run_dir(arguments.state_dir) / STATE)
     except RecordError as error:
-        print(f"xidwatch: {error}", file=sys.stderr)
+        print(f"xidwatch: nothing is known of a daemon for {arguments.state_dir.absolute()}: {error}", file=sys.stderr)
+        if arguments.json:
+            print(json.dumps({"verdict": "unknown", "verdict_recorded": None, "freshness": "absent"}, indent=1))
         return EXIT["unknown"]
     fresh: str = state.freshness(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
     if fresh == "fresh" and shown.pid is not None and not _lives(shown.pid):

@@ -210,6 +210,7 @@ class Daemon:
     def take(self, given: Input) -> None:
         """One input: step, write down what comes out, then act."""
         self._state, outputs = watch.step(self._conditions, self._state, given)
+        self.scribe.tell(outputs)
         for output in outputs:
             number = self.scribe.output(output)
             match output:
@@ -220,9 +221,7 @@ class Daemon:
                 case Action():
                     self._dumps_taken += output.kind is ActionKind.TAKE_DUMP
                     self._hands.carry_out(output, number)
-        transitions = [output for output in outputs if isinstance(output, Transition)]
-        self.scribe.other_edges(transitions)
-        if transitions:
+        if any(isinstance(output, Transition) for output in outputs):
             self._showing.soon()
 
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
@@ -391,4 +390,4 @@ class Daemon:
             self.scribe.log(NOTICE, f"records: writing to {directory} again", event="records")
 
     def _records_dropped(self, directory: Path, count: int) -> None:
-        self.scribe.output(Gap(self._new_id("g"), self.clock.now(), f"records:{directory}", count))
+        self.scribe.note(Gap(self._new_id("g"), self.clock.now(), f"records:{directory}", count))

@@ -54,6 +54,12 @@ class Fixture:
 
 def load(folder: Path) -> Fixture:
     """Read one. Raises FixtureError, config.ConfigError."""
+    if not (folder / TIMELINE).is_file():
+        why = "it has no such file in it" if folder.is_dir() else "there is no such folder"
+        what = f"a folder with {HOST}, {TIMELINE} and, where the kernel said something, {KMSG}"
+        raise FixtureError(
+            f"{folder / TIMELINE}: {why}. A fixture is {what}: the source has some below fixtures/, and CONTRIBUTING.md says more"
+        )
     told = events(_text(folder / TIMELINE), TIMELINE)
     if not told or told[0].verb != BOOT:
         raise FixtureError(f"{TIMELINE}: the first thing that happens is that the machine starts: `2026-09-17T00:00:00Z boot`")

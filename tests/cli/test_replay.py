@@ -80,8 +80,8 @@ def test_no_such_fixture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_time_that_is_none(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """66, as for any fixture that cannot be run so."""
-    assert main(["replay", str(folder), "--state-dir", str(tmp_path / "state"), "--until", "noon"]) == 66
+    """Is wrong usage, as with every other option."""
+    assert main(["replay", str(folder), "--state-dir", str(tmp_path / "state"), "--until", "noon"]) == 64
     assert "--until: 'noon' is no time" in capsys.readouterr().err
 
 

@@ -78,7 +78,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--force", action="store_true", help="also over what is there, of which a copy is kept: begin anew with what is here"
     )
-    command.add_argument("--only", choices=PARTS, help="leave the other one as it is")
+    command.add_argument("--only", choices=PARTS, help="only this one; the other stays as it is")
     command.add_argument("--yes", action="store_true", help="do not ask whether that is all")
     command.add_argument("--json", action="store_true", help="what was found, instead of the table")
     command.set_defaults(run=run)

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+EXIT_CODES = "Exit status: 0 the daemon has taken it; 64 no text, or too long a one; 69 no daemon to tell, or it may not be told."
 EX_USAGE = 64
 EX_UNAVAILABLE = 69
 MOST_CHARACTERS = 4000
@@ -14,7 +15,12 @@ MOST_CHARACTERS = 4000
 
 def add(commands: Any) -> None:
     """The command's options."""
-    command = commands.add_parser("note", help="write a remark into the journal (what was swapped, what was heard)")
+    command = commands.add_parser(
+        "note",
+        help="write a remark into the journal (what was swapped, what was heard)",
+        description="Tells the running daemon a remark, for its journal; the report shows it in its place.",
+        epilog=EXIT_CODES,
+    )
     command.add_argument("text", nargs="+", metavar="TEXT", help="the remark")
     command.set_defaults(run=lambda arguments: send(arguments, "note"))
 

@@ -9,6 +9,15 @@ from typing import Any
 
 from xidwatch.config import ConfigError, both, load_checked_config, load_rules, overrides_dir, rules_dir
 
+DESCRIPTION = "Samples, listens, judges, records and saves evidence until it is told to stop; the systemd unit runs this."
+EXIT_CODES = """\
+Exit status:
+  0   it was told to stop, or made its one tick, and all of it is on disk
+  1   the last records are not on disk; with --once, not in every directory that is configured
+  73  there is no place to write
+  75  another one runs with this state directory
+  78  the configuration or a rule is refused
+"""
 EX_CANTCREAT = 73
 EX_TEMPFAIL = 75
 EX_CONFIG = 78
@@ -16,8 +25,14 @@ EX_CONFIG = 78
 
 def add(commands: Any) -> None:
     """The command's options."""
-    command = commands.add_parser("run", help="sample, watch, record; the systemd unit runs this")
-    command.add_argument("--once", action="store_true", help="one tick, then stop: 0 when it is on disk")
+    command = commands.add_parser(
+        "run",
+        help="sample, watch, record; the systemd unit runs this",
+        description=DESCRIPTION,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--once", action="store_true", help="one tick, then stop")
     command.set_defaults(run=run)
 
 

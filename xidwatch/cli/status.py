@@ -21,12 +21,26 @@ from xidwatch.records import RecordError, state
 from xidwatch.records.state import ConditionState, StateFile
 from xidwatch.report.words import clean, count
 
+DESCRIPTION = "How the host is in one word, and why, as the daemon last knew it; no hardware is asked."
+EXIT_CODES = """\
+Exit status:
+  0   healthy
+  1   degraded
+  2   failed: a critical condition, or an incident that is not over
+  3   unknown: also when no daemon runs, or what it left is too old to be believed
+"""
 EXIT = {"healthy": 0, "degraded": 1, "failed": 2, "unknown": 3}
 
 
 def add(commands: Any) -> None:
     """The command's options."""
-    command = commands.add_parser("status", help="the host in one word, and why")
+    command = commands.add_parser(
+        "status",
+        help="the host in one word, and why",
+        description=DESCRIPTION,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     command.add_argument("--json", action="store_true", help="the state file, with its freshness")
     command.set_defaults(run=run)
 

@@ -52,6 +52,10 @@ class Fixture:
         return self.folder.name
 
 
+class UntilError(FixtureError):
+    """A time to stop at that is none."""
+
+
 def load(folder: Path) -> Fixture:
     """Read one. Raises FixtureError, config.ConfigError."""
     if not (folder / TIMELINE).is_file():
@@ -72,13 +76,13 @@ def load(folder: Path) -> Fixture:
 
 
 def moment(given: Fixture, until: str | None) -> float:
-    """`--until` in wall seconds; times of day and durations are reckoned from the beginning. Raises FixtureError."""
+    """`--until` in wall seconds; times of day and durations are reckoned from the beginning. Raises UntilError."""
     if not until:
         return float("inf")
     try:
         return script.moment(until, given.events[0].at)
     except ValueError as error:
-        raise FixtureError(f"--until: {error}") from error
+        raise UntilError(f"--until: {error}") from error
 
 
 def _text(path: Path) -> str:

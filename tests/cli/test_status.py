@@ -105,6 +105,13 @@ def test_a_source_that_is_left_alone_is_not_said_to_be_silent() -> None:
     assert page[-1] == "  probe nvml: is not asked: released after a driver-fatal Xid"
 
 
+def test_a_source_that_leaves_something_out_is_said_to_answer_in_part() -> None:
+    """And what it is."""
+    beside = ProbeState(success=False, partly=True, text="leaves out chip:a@b, where a process is stuck", stuck_s=61.0)
+    page = describe(StateFile(boot_id="", mono_ms=0, verdict="degraded", pid=1, probes={"hwmon": beside}), "fresh", "degraded")
+    assert page[-1] == "  probe hwmon: answers in part: leaves out chip:a@b, where a process is stuck, stuck for 61 s"
+
+
 def test_json_holds_both_verdicts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What was recorded, and what may be believed now."""
     written(place, verdict="healthy", age_s=1000.0)

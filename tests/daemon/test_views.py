@@ -134,6 +134,18 @@ def test_a_probe_that_is_not_asked_any_more_does_not_answer() -> None:
     assert told.readings({}, {}, MONO + 2)[Subject("probe", "pci")]["age_seconds"] == 2.0
 
 
+def test_a_probe_that_leaves_something_out_answers_in_part() -> None:
+    """Which is neither an answer nor silence."""
+    told = history()
+    told.add({"pci": Answer("pci", "done", {}, left_out=(str(PORT),))}, NOW)
+    shown = views.state_file(
+        RULES, State(), boot_id=BOOT_ID, now=NOW, since=SINCE, sample=None, interval=30.0, history=told, stuck={}, engines={},
+        baseline=None, pid=1,
+    ).probes  # fmt: skip
+    assert (shown["pci"].success, shown["pci"].partly, shown["pci"].text) == (False, True, f"leaves out {PORT}, where a process is stuck")
+    assert not shown["nvml"].partly
+
+
 # --- the watcher watched
 
 

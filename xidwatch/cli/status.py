@@ -18,7 +18,7 @@ from typing import Any
 from xidwatch.clock import BOOT_ID
 from xidwatch.daemon.rundir import STATE, find_run_dir
 from xidwatch.records import RecordError, state
-from xidwatch.records.state import ConditionState, StateFile
+from xidwatch.records.state import ConditionState, ProbeState, StateFile
 from xidwatch.report.words import clean, count
 
 DESCRIPTION = "How the host is in one word, and why, as the daemon last knew it; no hardware is asked."
@@ -82,9 +82,17 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
         lines.append(f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}")
     for name, probe in sorted(shown.probes.items()):
         stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
-        answered = "answers" if probe.success else "does not answer" if probe.asked else "is not asked"
-        lines.append(f"  probe {name}: {answered}{': ' + clean(probe.text) if probe.text and not probe.success else ''}{stuck}")
+        why = f": {clean(probe.text)}" if probe.text and not probe.success else ""
+        lines.append(f"  probe {name}: {_answers(probe)}{why}{stuck}")
     return lines
+
+
+def _answers(probe: ProbeState) -> str:
+    if probe.success:
+        return "answers"
+    if not probe.asked:
+        return "is not asked"
+    return "answers in part" if probe.partly else "does not answer"
 
 
 def _baseline(shown: StateFile) -> list[str]:

@@ -116,6 +116,7 @@ def state_file(
         name: ProbeState(
             success=answer.in_full,
             asked=answer.ended != "not-asked",
+            partly=answer.ended == "done" and not answer.in_full,
             age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
             stuck_s=round(stuck.get(name, 0.0), 1),
             text=answer.trouble,

@@ -119,7 +119,7 @@ def _ending(told: Story, case: Case) -> str:
     last = told.coverage.last if told.coverage.last is not None else case.began
     text = f"OPEN: not over at the last record, {words.stamp(last, near=case.began)}."
     if told.coverage.ends_cleanly is False:
-        text += " The run that wrote it recorded no end: it still runs, or it died."
+        text += " The replay ends there." if told.replayed else " The run that wrote it recorded no end: it still runs, or it died."
     return text
 
 
@@ -192,7 +192,7 @@ def _nothing(told: Story) -> list[Line]:
     else:
         lines += paragraph("Nothing: not one record could be read.", "warn")
     if cover.ends_cleanly is False:
-        lines += paragraph("The last run recorded no end: it still runs, or it died.")
+        lines += paragraph("The replay ends there." if told.replayed else "The last run recorded no end: it still runs, or it died.")
     counts = [f"{count.count} x {_kernel_kind(count.kind, count.xid)}" for count in cover.kernel_counts[:MOST_KERNEL]]
     if counts:
         more = len(cover.kernel_counts) - len(counts)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.clock import SystemClock
-from xidwatch.config import PROBES, Config, as_mapping
+from xidwatch.config import DEFAULT_RUN, PROBES, Config, as_mapping
 from xidwatch.core.messages import DriverRenewed
+from xidwatch.daemon import leftovers
 from xidwatch.daemon.announcements import Announcements
 from xidwatch.daemon.control import NAME, Control
 from xidwatch.daemon.loop import Loop
@@ -40,6 +41,9 @@ def run(settings: Settings) -> int:
     os.umask(0o022)  # the state file is for everyone; the recorder sets its own
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     rundir = RunDir(settings.run_dir)
+    if settings.oneself.is_root:
+        clock = SystemClock()
+        leftovers.clear(DEFAULT_RUN.parent, clock.now().mono, clock.boot_id)
     return Run(settings, rundir).until_the_end()
 
 

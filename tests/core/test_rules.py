@@ -321,8 +321,9 @@ def test_a_line_of_the_driver_is_enough_for_a_lost_gpu(status: Value) -> None:
 
 
 def test_a_source_that_says_it_has_nothing_is_neither_bad_nor_good() -> None:
-    """No driver library, say: not a source that does not answer, and no reason to count it as one that does."""
+    """No driver library, or not asked: no source that does not answer, and none that does; one that was silent has not recovered so."""
     (silent,) = (chosen for chosen in RULES if chosen.type == "ProbeNotAnswering")
+    assert silent.stays
     assert judged(silent, "probe", {"success": 0, "answering": 1, "at": ""}) is Status.NOT_APPLICABLE
     assert judged(silent, "probe", {"success": 1, "answering": 1}) is Status.FALSE
     assert judged(silent, "probe", {"success": 1, "answering": 0}) is Status.TRUE

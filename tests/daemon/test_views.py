@@ -192,6 +192,14 @@ def test_a_probe_that_serves_beside_one_that_cannot_be_ended_is_answering() -> N
     assert seen[-1] == ("FALSE", f"answering 1, at {CHIP}")
 
 
+def test_a_silent_probe_that_is_not_asked_any_more_has_not_recovered() -> None:
+    """A successor asks NVML only when it knows the past; and a driver that is let go was silent to the end."""
+    left_alone = Answer("hwmon", "not-asked", {}, "released")
+    seen = judged([HUNG, HUNG, HUNG, left_alone, left_alone, left_alone, left_alone], clearing=set())
+    assert [status for status, _ in seen[2:]] == ["TRUE"] * 5
+    assert judged([left_alone, left_alone], clearing=set())[-1][0] == "NOT_APPLICABLE"
+
+
 @pytest.mark.parametrize(("behind", "success", "stuck"), [(0.0, 1, 0.0), (RECORDER_LATE_SECONDS, 1, 0.0), (90.04, 0, 90.0)])
 def test_a_recorder_is_watched_like_a_probe(behind: float, success: int, stuck: float) -> None:
     """A few seconds are a busy disk; more is a disk that hangs."""

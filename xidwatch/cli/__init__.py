@@ -53,7 +53,7 @@ def _shared(command: argparse.ArgumentParser, default: object) -> None:
     options = (
         ("--config", "FILE", "settings (default /etc/xidwatch/config.toml; none is needed)"),
         ("--state-dir", "DIR", f"where records are kept (default {DEFAULT_STATE})"),
-        ("--rules-dir", "DIR", "conditions.toml, xid.toml, explain.toml (default: as shipped)"),
+        ("--rules-dir", "DIR", "conditions.toml, xid.toml, explain.toml, rules.d; what is not there is as shipped (default: all of it)"),
     )
     for name, metavar, meaning in options:
         command.add_argument(name, type=Path, metavar=metavar, help=meaning, default=default)

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+EXIT_CODES = "Exit status: 0 the daemon has taken it; 64 no text, or too long a one; 69 no daemon to tell, or it may not be told."
 EX_USAGE = 64
 EX_UNAVAILABLE = 69
 MOST_CHARACTERS = 4000
@@ -14,7 +15,12 @@ MOST_CHARACTERS = 4000
 
 def add(commands: Any) -> None:
     """The command's options."""
-    command = commands.add_parser("note", help="write a remark into the journal (what was swapped, what was heard)")
+    command = commands.add_parser(
+        "note",
+        help="write a remark into the journal (what was swapped, what was heard)",
+        description="Tells the running daemon a remark, for its journal; the report shows it in its place.",
+        epilog=EXIT_CODES,
+    )
     command.add_argument("text", nargs="+", metavar="TEXT", help="the remark")
     command.set_defaults(run=lambda arguments: send(arguments, "note"))
 
@@ -24,7 +30,8 @@ def send(arguments: argparse.Namespace, what: str) -> int:
     from xidwatch.daemon.control import ask
     from xidwatch.daemon.rundir import find_run_dir
 
-    place = find_run_dir(arguments.state_dir)
+    state_dir = arguments.state_dir.absolute()
+    place = find_run_dir(state_dir)
     text = os.fsencode(" ".join(arguments.text)).decode(errors="replace")  # as typed, in whatever encoding
     if not text.strip() or len(text) > MOST_CHARACTERS:
         print(f"xidwatch: a text of 1 to {MOST_CHARACTERS} characters is needed, for whoever reads the journal later", file=sys.stderr)
@@ -36,7 +43,10 @@ def send(arguments: argparse.Namespace, what: str) -> int:
         return EX_UNAVAILABLE
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        print(f"xidwatch: no daemon answers at {place}: {why.lower()}. Is it running? `xidwatch status` tells", file=sys.stderr)
+        print(
+            f"xidwatch: no daemon for {state_dir} answers at {place}: {why.lower()}. Is it running? `xidwatch status` tells",
+            file=sys.stderr,
+        )
         return EX_UNAVAILABLE
     print(f"xidwatch: {reply.get('text', '')}", file=sys.stderr)
     return 0 if reply.get("ok") else EX_UNAVAILABLE

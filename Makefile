@@ -8,7 +8,7 @@ export PREFIX BINDIR UNITDIR DESTDIR
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test rig-container lint format docs bench fuzz nvml-fake rig rig-shell wheel check-package lock install uninstall clean
+.PHONY: help run test rig-container lint format bench fuzz nvml-fake rig rig-shell wheel check-package lock install uninstall clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | expand -t 16
@@ -35,6 +35,7 @@ format:  ## let ruff lay out the code and fix what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+.PHONY: docs
 docs:  ## write what is generated in docs/ and in the alerts: tables, diagrams, lists
 	@scripts/venv.sh dev
 	@$(PY) -m tests.docs

@@ -44,6 +44,8 @@ OTHER_KINDS = {
     "started": "A run of the daemon begins: version, boot, what it took over.",
     "stopped": "It took its leave. A run without one was killed, or the power went.",
     "settings": "A changed configuration, or changed rules, were taken over or refused.",
+    "gate": "The gate of one engine has changed its state, or the reason for it.",
+    "maintenance": "Somebody works on the host, or has finished: until when, and why.",
 }
 
 
@@ -173,8 +175,10 @@ def _quantities(_of: str) -> str:
 
 def _journal(_of: str) -> str:
     writers = {kind: getattr(journal, kind, None) for kind in journal.KINDS}
-    said = {kind: OTHER_KINDS.get(kind) or (getattr(writer, "__doc__", None) or "") for kind, writer in writers.items()}
-    return table(("kind", "what it says"), ((f"`{kind}`", text.splitlines()[0]) for kind, text in said.items()))
+    said = {kind: OTHER_KINDS.get(kind) or getattr(writer, "__doc__", None) for kind, writer in writers.items()}
+    if silent := [kind for kind, text in said.items() if not text]:
+        raise KeyError(f"nobody says what these records are; a line in OTHER_KINDS: {', '.join(silent)}")
+    return table(("kind", "what it says"), ((f"`{kind}`", str(text).splitlines()[0]) for kind, text in said.items()))
 
 
 def _xids(_of: str) -> str:

@@ -35,6 +35,11 @@ format:  ## let ruff lay out the code and fix what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+.PHONY: docs
+docs:  ## write what is generated in docs/ and in the alerts: tables, diagrams, lists
+	@scripts/venv.sh dev
+	@$(PY) -m tests.docs
+
 bench:  ## figures: CPU, memory, latencies
 	@scripts/venv.sh dev
 	$(PY) -m bench $(ARGS)

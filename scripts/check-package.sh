@@ -18,6 +18,7 @@ import xidwatch.cli
 rules = importlib.resources.files("xidwatch") / "_rules"
 assert pathlib.Path(xidwatch.__file__).is_relative_to(sys.prefix), xidwatch.__file__
 assert tomllib.loads((rules / "conditions.toml").read_text()), "no conditions"
+assert "XidwatchConditionCritical" in (rules / "prometheus/xidwatch.rules.yml").read_text(), "no alerts"
 ') || die "$2: not importable, or without its rules"
 }
 

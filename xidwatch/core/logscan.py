@@ -103,7 +103,8 @@ class Reader:
                 break
             at, number = self._at, self._number
             self._line(found)
-            if self._assembler.open_since == number:  # another one begins, and nothing so far says that it matters
+            if self._assembler.open_since == number and not self._decoder.holds:
+                # another one begins, and nothing so far says that it matters
                 self._assembler.drop()
                 self._at, self._number = at, number
                 break

@@ -124,6 +124,20 @@ def test_what_follows_a_mismatch_is_read_for_itself() -> None:
     assert read([MISMATCH[1]]) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("NVRM: No NVIDIA GPU found.", "nvrm_init_fail"),
+        ("NVRM: No NVIDIA graphics adapter found!", "nvrm_init_fail"),
+        ("NVRM: rpcRmApiControl_GSP: GspRmControl failed: hClient=0xc1d0c54f; status=0x00000065", "gsp"),
+    ],
+)
+def test_what_deserves_a_look(text: str, kind: str) -> None:
+    """A driver without a GPU, which may be right; a question that the firmware did not answer."""
+    (event,) = read([text])
+    assert (event.kind, str(event.severity), event.driver_fatal) == (kind, "warning", False)
+
+
 def test_an_unusable_region_is_one_event_of_its_first_line() -> None:
     """In two records or in one."""
     lines = ["NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:", "NVRM: BAR0 is 0M @ 0x0 (PCI:0000:02:00.0)"]

@@ -302,6 +302,8 @@ _PHRASES = (
     _Phrase(("rpcrecvpoll", "timedout"), "gsp", Severity.ERROR),
     _Phrase(("gsp rpc timeouts",), "gsp", Severity.ERROR),
     _Phrase(("gsprmalloc failed",), "gsp", Severity.ERROR),
+    _Phrase(("gsprmcontrol failed",), "gsp", Severity.WARNING),  # often a question that this GPU has no answer to
+    _Phrase(("nvrm: no nvidia g", " found"), "nvrm_init_fail", Severity.WARNING),  # "GPU", "graphics adapter": none at all on the bus
 )
 
 

@@ -22,7 +22,8 @@ from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 _LINE = re.compile(r"^nvme nvme(?P<number>[0-9]{1,5}): (?P<said>.*)$", re.ASCII | re.DOTALL)
 # Of a namespace: a command of the host's failed. What an administrator's tool asks in vain (`nvme0: Admin Cmd(0x6)`) is no trouble.
 _FAILED = re.compile(
-    r"^nvme(?P<number>[0-9]{1,5})(?:c[0-9]{1,5})?n[0-9]{1,5}: .{1,40}\(0x[0-9a-f]{1,2}\) @ LBA [0-9]{1,20}, .{1,60}I/O Error \(sct ",
+    r"^nvme(?P<number>[0-9]{1,5})(?:c[0-9]{1,5})?n[0-9]{1,5}: .{1,40}\(0x[0-9a-f]{1,2}\) @ LBA [0-9]{1,20}, [0-9]{1,10} blocks, "
+    r".{1,80} \(sct 0x",
     re.ASCII,
 )
 _FUNCTION = re.compile(r"^pci function (?P<where>[0-9a-fA-F:.]{7,24})$")
@@ -35,6 +36,7 @@ _PHRASES = (
     ("probe with driver nvme failed with error", Severity.CRITICAL),
     ("Removing after probe failure", Severity.CRITICAL),
     ("Identify Controller failed", Severity.ERROR),
+    ("failed to mark controller", Severity.ERROR),
     ("Device shutdown incomplete", Severity.ERROR),
     ("Failed status: ", Severity.ERROR),
     ("resetting controller due to ", Severity.ERROR),

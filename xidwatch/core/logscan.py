@@ -88,6 +88,12 @@ class Reader:
         self._go(len(self._data))
         return found
 
+    @property
+    def lines(self) -> int:
+        """How many there were so far."""
+        ended = self._at == 0 or self._data.endswith(b"\n", 0, self._at)
+        return self._number - 1 if ended else self._number
+
     def finish(self) -> list[Found]:
         """Nothing more comes, for now or at all."""
         found: list[Found] = []

@@ -26,12 +26,19 @@ def test_any_number_of_blanks_stands_for_one(blanks: list[str]) -> None:
     assert event.driver_fatal
 
 
-@pytest.mark.parametrize("pid", ["4711", "'4711'"])
-@pytest.mark.parametrize("name", ["python3", "'python3'"])
-@pytest.mark.parametrize("comma", [", ", ",", " , ", ",  "])
-def test_whom_it_names_is_read_with_quotes_and_without_blanks(pid: str, name: str, comma: str) -> None:
+@pytest.mark.parametrize("speaker", ["nvidia-nvswitch0: ", "nvidia-nvswitch0 ", "nvidia-nvswitch11:   ", "nvidia-nvswitch: "])
+def test_a_switch_is_named_with_a_colon_or_without(speaker: str) -> None:
+    """Its number says nothing about its address."""
+    (event,) = read([f"{speaker}SXid (PCI:0000:06:00.0): 20009, Non-fatal, Link 04 RX Short Error Rate"])
+    assert (event.kind, event.xid, str(event.pci), str(event.severity)) == ("sxid", 20009, "0000:06:00.0", "warning")
+
+
+@pytest.mark.parametrize("pid", ["4711", "'4711'", '"4711"'])
+@pytest.mark.parametrize("name", ["python3", "'python3'", '"python3"'])
+@pytest.mark.parametrize(("comma", "equals"), [(", ", "="), (",", "="), (" , ", "="), (",  ", "="), (", ", " = ")])
+def test_whom_it_names_is_read_with_quotes_and_without_blanks(pid: str, name: str, comma: str, equals: str) -> None:
     """Pid and name are quoted or not, and set apart by a comma with any blanks or with none."""
-    (event,) = read([f"NVRM: Xid (PCI:0000:3b:00): 79{comma}pid={pid}{comma}name={name}{comma}{LOST}"])
+    (event,) = read([f"NVRM: Xid (PCI:0000:3b:00): 79{comma}pid{equals}{pid}{comma}name{equals}{name}{comma}{LOST}"])
     assert (event.xid, str(event.pci), event.pid, event.process) == (79, GPU, 4711, "python3")
 
 

@@ -31,8 +31,8 @@ NAMELESS = (
 # The name is a thread's and may hold anything, colons and brackets too; only ", " ends it, and a name with that inside is cut short.
 # Where not even the pid has a blank behind its comma, the name has none either.
 _WHO = re.compile(
-    r"^pid=(?:(?P<pid>[0-9]{1,10})(?![0-9])|'(?P<quoted>[0-9]{1,10})'|'[^']*'|<[^>]*>)"
-    r"(?:,name=(?P<close>[^,]*)(?:,|$)|\s*,\s*name=(?P<name>.*?)(?:,\s|,?$))?[\s,]*(?P<said>.*)$",
+    r"^pid {0,8}= {0,8}(?:(?P<pid>[0-9]{1,10})(?![0-9])|(?P<quote>['\"])(?P<quoted>[0-9]{1,10})(?P=quote)|'[^']*'|\"[^\"]*\"|<[^>]*>)"
+    r"(?:,name=(?P<close>[^,]*)(?:,|$)|\s*,\s*name {0,8}= {0,8}(?P<name>.*?)(?:,\s|,?$))?[\s,]*(?P<said>.*)$",
     re.ASCII | re.DOTALL,
 )
 _NOBODY = ("", "<unknown", "N/A")
@@ -42,7 +42,7 @@ _RECOVERY = re.compile(
 )
 _MIG = re.compile(r" GPU-I:(?P<gi>[0-9]{1,4})(?: GPU-CI:(?P<ci>[0-9]{1,4}))?", re.ASCII)
 _SXID = re.compile(
-    r"^(?:nvidia-nvswitch[0-9]*: {1,16})?SXid {0,16}\((?P<where>[^)]*)\): {0,16}(?P<sxid>[0-9]{1,7})(?:[,\s]\s*(?P<said>.*))?$",
+    r"^(?:nvidia-nvswitch[0-9]*:? {1,16})?SXid {0,16}\((?P<where>[^)]*)\): {0,16}(?P<sxid>[0-9]{1,7})(?:[,\s]\s*(?P<said>.*))?$",
     re.ASCII | re.DOTALL,
 )
 # The domain has four digits, more for VMD and some hypervisors; an Xid prints no function.
@@ -81,7 +81,7 @@ def who(body: str) -> tuple[int | None, str | None, str]:
     if not match:
         return None, None, body
     name = (match["name"] or match["close"] or "").strip()
-    if len(name) > 2 and name[0] == name[-1] == "'":
+    if len(name) > 2 and name[0] == name[-1] and name[0] in "'\"":
         name = name[1:-1]
     process = None if name.replace(" ", "").rstrip(">") in _NOBODY else name  # also where a wrap has damaged it
     return int(match["pid"] or match["quoted"] or 0) or None, process, match["said"]

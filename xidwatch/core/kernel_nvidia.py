@@ -98,7 +98,7 @@ class NvidiaLines:
         text = line.text
         if text.startswith("NVRM: "):
             self._keep_opened(line)
-            return self._xid(line) if kernel_xid.IS_XID.match(text) else self._resource_manager(line)
+            return self._xid(line) if text.startswith("NVRM: Xid") or kernel_xid.IS_XID.match(text) else self._resource_manager(line)
         if text.startswith(("Xid (", "SXid (")):
             return kernel_xid.sxid(line) if text[0] == "S" else self._nameless(line)
         if refused := _REFUSED.match(text):

@@ -31,11 +31,12 @@ NAMELESS = (
 # The name is a thread's and may hold anything, colons and brackets too; only ", " ends it, and a name with that inside is cut short.
 # Where not even the pid has a blank behind its comma, the name has none either.
 _WHO = re.compile(
-    r"^pid {0,8}= {0,8}(?:(?P<pid>[0-9]{1,10})(?![0-9])|(?P<quote>['\"])(?P<quoted>[0-9]{1,10})(?P=quote)|'[^']*'|\"[^\"]*\"|<[^>]*>)"
-    r"(?:,name=(?P<close>[^,]*)(?:,|$)|\s*,\s*name {0,8}= {0,8}(?P<name>.*?)(?:,\s|,?$))?[\s,]*(?P<said>.*)$",
+    r"^pid ?= ?(?:(?P<pid>[0-9]{1,10})(?![0-9])|(?P<quote>['\"])(?P<quoted>[0-9]{1,10})(?P=quote)|'[^']*'|\"[^\"]*\"|<[^>]*>)"
+    r"(?:\s*,\s+name ?= ?(?P<name>.*?)(?:,\s|,?$)|,name=(?P<close>[^,]*)(?:,|$))?[\s,]*(?P<said>.*)$",
     re.ASCII | re.DOTALL,
 )
-_NOBODY = ("", "<unknown", "N/A")
+_NOBODY, _NOBODY_BEGINS = ("", "<unknown", "N/A"), ("", "<u", "< ", "N/", "N ")
+_QUOTES = ("'", '"')
 CAUSED_BY = re.compile(r"caused by previous Xid ([0-9]{1,5})", re.ASCII)
 _RECOVERY = re.compile(
     r"\bGPU recovery action changed (?:from 0x[0-9a-fA-F]{1,8} \([^)]*\) )?to 0x(?P<action>[0-9a-fA-F]{1,8}) \((?P<words>[^)]*)\)"
@@ -81,9 +82,10 @@ def who(body: str) -> tuple[int | None, str | None, str]:
     if not match:
         return None, None, body
     name = (match["name"] or match["close"] or "").strip()
-    if len(name) > 2 and name[0] == name[-1] and name[0] in "'\"":
+    if name[:1] in _QUOTES and len(name) > 2 and name[0] == name[-1]:
         name = name[1:-1]
-    process = None if name.replace(" ", "").rstrip(">") in _NOBODY else name  # also where a wrap has damaged it
+    nobody = name[:2] in _NOBODY_BEGINS and name.replace(" ", "").rstrip(">") in _NOBODY  # also where a wrap has damaged it
+    process = None if nobody else name
     return int(match["pid"] or match["quoted"] or 0) or None, process, match["said"]
 
 

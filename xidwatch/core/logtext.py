@@ -67,11 +67,15 @@ class _Open:
         self.pieces.append(f"\n{text}" if is_own else text if no_blank and before == TERMINAL_WIDTH else f" {text}")
         self.last = line
 
-    def texts(self) -> tuple[str, ...]:
-        """Put together, the likeliest way first. A terminal breaks where its line is full, an editor where a word ends.
+    def texts(self) -> tuple[str, tuple[str, ...]]:
+        """Put together in the likeliest way, and in others. A terminal breaks where its line is full, an editor where a word ends.
 
         So the longest lines are the full ones, if any is. Many of one length, or of a terminal's, are.
         """
+        first, *others = self._ways()
+        return first, tuple(others)
+
+    def _ways(self) -> tuple[str, ...]:
         between = "".join(self.pieces)
         alone = ("".join(self.pieces[: self.tail]),) if self.tail is not None else ()
         if not self.doubtful:
@@ -171,9 +175,9 @@ class Assembler:
         done: list[Record] = []
         if self._open is not None:
             ended, self._open = self._open, None
-            text, *others = ended.pieces if len(ended.pieces) == 1 else ended.texts()
+            text, others = (ended.pieces[0], ()) if len(ended.pieces) == 1 else ended.texts()
             line, kernel = ended.line, ended.line.kernel is not False
-            done += (Record(ended.number, each, line.time, line.usec, kernel, self._boot, tuple(others)) for each in logline.said(text))
+            done += (Record(ended.number, each, line.time, line.usec, kernel, self._boot, others) for each in logline.said(text))
         if self._fields is not None:
             collected, self._fields = self._fields, None
             done += self._named(collected.number, collected.records())

@@ -76,6 +76,7 @@ def test_a_device_that_the_driver_does_not_take(refused: str) -> None:
         assert not event.driver_fatal
     told = [*UNUSABLE, "NVRM: The system BIOS may have misconfigured your GPU.", refused.format("0000:02:00.0"), SUMMED_UP.format(1)]
     assert [event.text for event in read(told)] == [" ".join(UNUSABLE)]
+    assert [event.text for event in read(["\n".join(UNUSABLE), *told[2:]])] == [" ".join(UNUSABLE)]
     assert len(read([*told[:-1], SUMMED_UP.format(2)])) == 2
     assert len(read([*told[:3], refused.format("0000:03:00.0"), SUMMED_UP.format(2)])) == 2
     assert [event.text for event in read([SUMMED_UP.format(1)])] == [SUMMED_UP.format(1)]

@@ -121,8 +121,8 @@ class NvidiaLines:
         return self._other(line)
 
     def is_one_sentence(self, text: str) -> bool:
-        """The probe-time loss, which has no place for anybody else's words; and a client's version, where it is one."""
-        return text.startswith("NVRM: The NVIDIA GPU ") or _MISMATCH.match(text) is not None
+        """The probe-time loss and the unusable BAR, which have no place for anybody else's words; a client's version, where it is one."""
+        return text.startswith(("NVRM: The NVIDIA GPU ", _UNUSABLE)) or _MISMATCH.match(text) is not None
 
     def finish(self) -> KernelEvent | None:
         """Nothing is ever held."""

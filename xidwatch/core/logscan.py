@@ -2,7 +2,8 @@ r"""Large logs: only the lines that may mean something are looked at, and what b
 
 A log of a gigabyte holds a thousand events. Whoever finds the needles (a regular expression, an engine made for it) gives their
 offsets; the reader numbers the lines in between without reading them, and takes around each needle as many lines as the record
-has. Which lines are read, and so what is found, does not depend on how the bytes were cut or who found the needles.
+has; while an event waits for further lines of its record, each line is read. Which lines are read, and so what is found, does not
+depend on how the bytes were cut or who found the needles.
 
 Law: pure. A needle found once too often costs time and changes nothing; one that is not found is an event that is not seen.
 """

@@ -98,6 +98,36 @@ def test_the_words_are_those_of_the_core() -> None:
     assert set(CLASS_OF_KIND) == set(KINDS) - {"xid"}
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"usb 1-1: new device\nusb 1-2: new device\n", "no events in 2 lines"),
+        (b"usb 1-1: new device", "no events in 1 line"),
+        (b"", "no events in 0 lines"),
+        (b"x\n" * 123_456, "no events in 123,456 lines"),
+    ],
+)
+def test_people_are_told_that_nothing_was_found(data: bytes, said: str, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And how much was looked through, so that an empty table is no riddle; not on standard output, and to no program."""
+    log.write_bytes(data)
+    assert main(["decode", str(log)]) == 0
+    assert capsys.readouterr() == ("", f"xidwatch: {log}: {said}\n")
+    assert main(["decode", "--json", str(log)]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_people_are_told_what_they_did_not_ask_for(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A filter that leaves nothing over; a file with nothing in it between others."""
+    assert main(["decode", "--class", "thermal", str(log)]) == 0
+    assert capsys.readouterr() == ("", f"xidwatch: {log}: no events that you asked for, {len(EVENTS)} others in 12 lines\n")
+    empty = log.with_name("empty.log")
+    empty.write_bytes(b"a\n")
+    assert main(["decode", str(log), str(empty)]) == 0
+    out, err = capsys.readouterr()
+    assert str(log) in out
+    assert err == f"xidwatch: {empty}: no events in 1 line\n"
+
+
 def test_several_files_are_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the order in which they were given; a missing one does not keep the others from being read."""
     other = log.with_name("other.log.gz")

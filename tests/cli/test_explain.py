@@ -54,14 +54,74 @@ def test_an_unknown_number_is_said_to_be_unknown(capsys: pytest.CaptureFixture[s
     """A warning, never acted on; asking is no error."""
     assert explain("4711") == 0
     out = capsys.readouterr().out
-    assert out.startswith("Xid 4711  (unknown)\n  warning\n")
-    assert "not known" in out
+    assert out.startswith("Xid 4711  (unknown to this version)\n  warning\n")
+    for part in (
+        "no row for this number",
+        "never acted on",
+        "they outrank it",
+        "docs.nvidia.com/deploy/xid-errors",
+        "the driver's release notes",
+    ):
+        assert part in " ".join(out.split())
     found = told(capsys, "SXid", "99999")
     assert (found["known"], found["meaning"], found["mnemonic"]) == (False, None, None)
 
 
+def test_no_driver_prints_a_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor is one's severity claimed to stand in its line."""
+    assert explain("0") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Xid 0  (unknown to this version)\n  warning\n  Xids begin at 1")
+
+
+def test_an_unknown_switch_error_is_fatal_by_its_line_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its number says nothing, and is looked up elsewhere."""
+    assert explain("SXid", "99999") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for part in ("SXid 99999 (unknown to this version)", "critical where its line says Fatal", "fabric manager's user guide"):
+        assert part in out
+
+
 @pytest.mark.parametrize(
-    "what", ["hello", "79 gpus", "12345678", "eth0: link is up", "-1x", "r8169 0000:06:00.0 eth0: RTL8168h, XID 541, IRQ 1"]
+    ("what", "told_of"),
+    [
+        (("79", "31"), [("xid", 79), ("xid", 31)]),
+        (("79,31",), [("xid", 79), ("xid", 31)]),
+        (("Xid 79, SXid 22013", "aer;dpc"), [("xid", 79), ("sxid", 22013), ("aer", None), ("dpc", None)]),
+        (("Xids", "63", "64", "63"), [("xid", 63), ("xid", 64)]),
+        (("AER", "79.", "12028"), [("aer", None), ("xid", 79), ("sxid", 12028)]),
+    ],
+)
+def test_several_are_explained_one_after_the_other(
+    what: tuple[str, ...], told_of: list[tuple[str, int | None]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers and kinds in any order, each once."""
+    assert explain("--json", *what) == 0
+    assert [(each["kind"], each["xid"]) for each in json.loads(capsys.readouterr().out)] == told_of
+    assert explain(*what) == 0
+    out = capsys.readouterr().out
+    assert out.count("What xidwatch does") == len(told_of)
+
+
+def test_an_aer_line_names_the_conditions_that_count_such_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    """By how bad it is; the kind alone names them all."""
+    line = "pcieport 0000:00:01.1: AER: {} error received: 0000:02:00.0"
+    named = {
+        "Corrected": ("AerCorrectableStorm",),
+        "Uncorrected (Non-Fatal)": ("AerNonFatal",),
+        "Uncorrected (Fatal)": ("AerFatal",),
+    }
+    for words, expected in named.items():
+        does = " ".join(told(capsys, line.format(words))["xidwatch_does"])
+        assert [name for (name,) in named.values() if name in does] == list(expected)
+    does = " ".join(told(capsys, "aer")["xidwatch_does"])
+    assert all(name in does for (name,) in named.values())
+    assert "Aer" not in " ".join(told(capsys, "dpc")["xidwatch_does"])
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["hello", "79 gpus", "79 31 of", "79x", "12345678", "eth0: link is up", "-1x", "r8169 0000:06:00.0 eth0: RTL8168h, XID 541, IRQ 1"],
 )
 def test_what_is_neither_is_refused(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With what was given, made harmless for a terminal."""
@@ -142,3 +202,38 @@ def test_a_site_s_texts_and_rules_are_explained(tmp_path: Path, capsys: pytest.C
     (folder / "bad.toml").write_text("[explain.xid.79]\ncolour = 1\n")
     assert explain("79") == 78
     assert "bad.toml: explain.xid.79.colour: unknown key" in capsys.readouterr().err
+
+
+PASTED = """
+[  100.000001] pcieport 0000:00:01.1: AER: Corrected error received: 0000:02:00.0
+[  200.000001] pcieport 0000:00:01.1: pciehp: Slot(0): Link Down
+[  200.000002] pcieport 0000:00:01.1: pciehp: Slot(0): Card not present
+[  200.100000] NVRM: Xid (PCI:0000:02:00): 79, pid=4242, name=python3, GPU has
+fallen off the bus.
+[  200.100001] NVRM: GPU 0000:02:00.0: GPU has fallen off the bus.
+[  201.000000] NVRM: Xid (PCI:0000:02:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)
+[  900.000000] pcieport 0000:00:01.1: AER: Uncorrected (Fatal) error received: 0000:02:00.0
+"""
+
+
+@pytest.mark.parametrize("edit", ["", "quoted", "one argument for each line", "one argument for each word"])
+def test_each_sort_of_event_in_a_pasted_log_is_explained(edit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the order of the log and with its times: what belongs to one report is one, what comes later is another."""
+    text = "\n".join(f"> {line}" for line in PASTED.splitlines()) if edit == "quoted" else PASTED
+    parts = {"one argument for each line": text.splitlines(), "one argument for each word": text.split()}
+    assert explain("--json", "--", *parts.get(edit, [text])) == 0
+    found = [(each["kind"], each["xid"], each["severity"]) for each in json.loads(capsys.readouterr().out)]
+    assert found == [
+        ("aer", None, "info"),
+        ("pciehp", None, "critical"),
+        ("xid", 79, "critical"),
+        ("xid", 154, "error"),
+        ("aer", None, "critical"),
+    ]
+
+
+def test_what_somebody_else_wrote_is_explained_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line of another programme is nobody's hardware."""
+    found = told(capsys, LOST.replace("kernel:", "app[42]:"))
+    assert (found["xid"], found["driver_fatal"]) == (79, False)
+    assert "a process wrote it" in found["xidwatch_does"][0]

@@ -44,6 +44,7 @@ def test_a_controller_is_known_by_its_device() -> None:
         ("controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "error"),
         ("controller is down; will reset: CSTS=0xffffffff, PCI_STATUS read failed (134)", "error"),
         ("Device not ready; aborting initialisation, CSTS=0x0", "critical"),
+        ("failed to mark controller live state", "error"),
         ("Disabling device after reset failure: -19", "critical"),
         ("Removing after probe failure status: -19", "critical"),
         ("resetting controller due to AER", "error"),
@@ -55,6 +56,21 @@ def test_what_the_driver_did_decides(said: str, severity: str) -> None:
     """A time-out is work lost, a controller given up is a device lost; a late interrupt is worth a look."""
     (event,) = read([f"nvme nvme4: {said}"])
     assert summary(event) == ("nvme", None, severity)
+
+
+@pytest.mark.parametrize("status", ["I/O Error", "Unrecovered Read Error", "Write Fault", "Host Path Error"])
+@pytest.mark.parametrize("what", ["nvme0n1: Read(0x2)", "nvme12c3n45: Write(0x1)", "nvme0n1: I/O Cmd(0x2)"])
+def test_a_command_of_the_host_that_fails_is_an_error(what: str, status: str) -> None:
+    """Whether the kernel has words for it or not."""
+    (event,) = read([f"{what} @ LBA 1050624, 256 blocks, {status} (sct 0x2 / sc 0x81) DNR"])
+    assert summary(event) == ("nvme", None, "error")
+
+
+@pytest.mark.parametrize("line", ["nvme: probe of {} failed with error -19", "nvme {}: probe with driver nvme failed with error -12"])
+def test_a_drive_that_the_driver_does_not_take(line: str) -> None:
+    """Its address stands in the line."""
+    (event,) = read([line.format("0000:02:00.0")])
+    assert summary(event) == ("nvme", "0000:02:00.0", "critical")
 
 
 @pytest.mark.parametrize(

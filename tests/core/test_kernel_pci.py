@@ -49,6 +49,12 @@ NEW_NONFATAL = """
     pcieport 0000:80:1b.4: AER:   TLP Header: 0x34000000 0x00000052 0x00000000 0x00000000
     pcieport 0000:80:1b.4: AER: device recovery successful
 """
+OLDEST = """
+    pcieport-driver 0000:00:01.0: AER: Multiple Corrected error received: id=0100
+    nvidia 0000:01:00.0: PCIE Bus Error: severity=Corrected, type=Data Link Layer, id=0100(Receiver ID)
+    nvidia 0000:01:00.0:   device [10de:0191] error status/mask=00000040/00002000
+    nvidia 0000:01:00.0:    [ 6] Bad TLP
+"""
 DEVICE_NAMED = """
     pcieport 0001:00:00.0: AER: Multiple Correctable error message received from 0001:01:00.0
     nvidia 0001:01:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)
@@ -99,6 +105,7 @@ OLD_UNPLUGGED = """
         (OLD_FATAL, ("aer", "0000:00:02.0", "critical")),
         (MIDDLE_FATAL, ("aer", "0000:00:03.0", "critical")),
         (NEW_NONFATAL, ("aer", "0000:80:1b.4", "error")),
+        (OLDEST, ("aer", "0000:01:00.0", "info")),
         (DEVICE_NAMED, ("aer", "0001:01:00.0", "info")),
         (INACCESSIBLE, ("aer", "0000:41:00.0", "critical")),
         (DPC, ("dpc", "0000:00:1c.0", "critical")),
@@ -201,6 +208,16 @@ def test_a_link_that_comes_and_goes_is_an_event_each_time() -> None:
         ("vfio-pci 0000:c1:00.0: not ready 1023ms after FLR; waiting", ("power_state", "0000:c1:00.0", "warning")),
         ("vfio-pci 0000:c1:00.0: not ready 65535ms after FLR; giving up", ("power_state", "0000:c1:00.0", "critical")),
         ("pci 0000:c1:00.0: not ready 65535ms after bus reset; giving up", ("power_state", "0000:c1:00.0", "critical")),
+        (
+            "pcieport-driver 0000:00:01.0: PCIE Bus Error: severity=Uncorrected (Non-Fatal), type=Unaccessible, id=0008(x)",
+            ("aer", "0000:00:01.0", "error"),
+        ),
+        (
+            "aer 0000:00:01.0:pcie02: PCIE Bus Error: severity=Corrected, type=Physical Layer, id=0008(Receiver ID)",
+            ("aer", "0000:00:01.0", "info"),
+        ),
+        ("nvme 0000:02:00.0: probe with driver nvme failed with error -12", ("nvme", "0000:02:00.0", "critical")),
+        ("nvme: probe of 0000:02:00.0 failed with error -19", ("nvme", "0000:02:00.0", "critical")),
         ("nvme 0000:02:00.0: I/O 566 QID 7 timeout, reset controller", ("nvme", "0000:02:00.0", "error")),
     ],
 )
@@ -254,5 +271,5 @@ def test_the_memory_is_bounded() -> None:
     parser = Parser(RULES)
     for number in range(3 * MOST_ADDRESSES):
         parser.feed(message(f"pcieport {number:04x}:00:01.0: AER: Corrected error received: {number:04x}:01:00.0"))
-    pci = parser._families[-1]
+    *_, pci = parser._families
     assert len(pci._announced) <= MOST_ADDRESSES  # type: ignore[attr-defined]

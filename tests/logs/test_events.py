@@ -123,6 +123,16 @@ def test_a_needle_stands_in_every_line_that_decides() -> None:
         assert case["role"] != "primary" or PLAIN.find(case["line"].encode(), 0), case["id"]
 
 
+@given(st.lists(st.sampled_from([b"\n", b"a\n", b"[1.000001] NVRM: Xid (PCI:0000:0f:00): 79, x\n", b"b"]), max_size=12), st.integers(1, 60))
+def test_the_lines_of_each_log_are_counted(lines: list[bytes], size: int) -> None:
+    """Read or passed over, with a line break at the end or without."""
+    data = b"".join(lines)
+    counts: list[int] = []
+    for _ in events(pieces(data, size), PLAIN, XIDS, ended=counts.append):
+        pass
+    assert counts == [len(data.splitlines())]
+
+
 def test_far_apart_in_a_large_log() -> None:
     """Lines without a needle are passed over and still counted."""
     noise = b"usb 1-1: new high-speed USB device number 2 using xhci_hcd\n" * 10_000

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.logs.styles import LOSS
 from xidwatch.core.kernel import xid_rules
@@ -143,3 +146,88 @@ def test_a_wrap_at_the_width_of_a_terminal() -> None:
     ):
         [found] = decoded(f"{line[:80]}\n{line[80:]}")
         assert (found.event.process, found.event.text) == (None, line[line.index("] ") + 2 :])
+
+
+LONG = (
+    f"{XID}79, pid=4711, name=python3, GPU has fallen off the bus.",
+    f"{XID}149, pid='<unknown>', name=<unknown>, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 0x00000000)",
+    f"{XID}154, pid=4711, name=python3, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+    f"{AER} and what more the kernel may have to say of it",
+)
+HEADS = ("", UPTIME, "Sep 16 08:01:02 host1 kernel: ", "2026-09-17T08:01:02.123456+02:00 host1.example.net kernel: ")
+
+
+def facts(text: str) -> list[tuple[object, ...]]:
+    events = [each.event for each in decoded(text)]
+    return [(e.kind, e.xid, str(e.pci), e.pid, e.process, str(e.severity), e.recovery) for e in events]
+
+
+@given(st.sampled_from(HEADS[1:]), st.sampled_from(LONG), st.integers(80, 200), st.booleans())
+def test_a_wrap_at_any_width(head: str, line: str, width: int, stripped: bool) -> None:
+    """As a terminal breaks lines, inside words too, also where whoever copied them has taken the blanks off their ends."""
+    lines = [f"{head}{line}"[at : at + width] for at in range(0, len(head + line), width)]
+    assert facts("\n".join(piece.rstrip() if stripped else piece for piece in lines)) == facts(head + line)
+
+
+@given(st.sampled_from(HEADS[:3]), st.sampled_from(LONG), st.integers(66, 200), st.sampled_from(["", "    "]))
+def test_a_wrap_between_words_at_any_width(head: str, line: str, width: int, indent: str) -> None:
+    """As an editor or a mail programme breaks them, with its indent or without."""
+    wrapped = textwrap.fill(head + line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    assert facts(wrapped) == facts(head + line)
+
+
+def test_many_wraps_of_one_log_have_one_width() -> None:
+    """From the second one on, a line of that width goes on even where the rest looks like a speaker of its own."""
+    other = f"{UPTIME}nvme nvme0: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10"
+    width = len(UPTIME + "nvme nvme0: controller is ")
+    lines = [f"{UPTIME}{LONG[0]}", other.replace("down; will reset", "Disabling: device")]
+    text = "\n".join(line[at : at + width] for line in lines for at in range(0, len(line), width))
+    assert next(found.event.text for found in decoded(text)) == LONG[0]
+
+
+@pytest.mark.parametrize(
+    "remark", ["Pending reboot tonight", "Any ideas?", "Driver: 550.67", "the machine is an 8x H200", "Fatal, as it seems", "[edit] solved"]
+)
+def test_a_remark_below_a_pasted_line_changes_nothing(remark: str) -> None:
+    """It is not the driver's, whatever words it uses."""
+    line = f"{UPTIME}{XID}64, pid=7, name=python3, Row Remapper Error: - All reserved rows for bank are remapped"
+    assert facts(f"{line}.\n{remark}") == facts(line)
+    assert remark.startswith("the ") or facts(f"{line}\n{remark}") == facts(line)
+
+
+def test_what_stands_below_is_read_for_itself() -> None:
+    """A line without a head that is an event of its own is never taken for a rest."""
+    for other in (AER, f"{XID}31, Ch 1", "nvme nvme0: Device not ready; aborting initialisation, CSTS=0x0", "EDAC MC0: 1 CE x on y"):
+        assert facts(f"{UPTIME}{LONG[0]}\n{other}") == [*facts(LONG[0]), *facts(other)]
+
+
+FORMS = (
+    f"Xid (PCI:0000:3b:00): 79, pid=7, name=x, {LONG[0].rpartition(', ')[2]}",
+    "SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 31 egress non-posted PRIV error",
+    f"nvidia: probe of {GPU} failed with error -1",
+    f"nvidia {GPU}: probe with driver nvidia failed with error -1",
+    f"nvme: probe of {GPU} failed with error -19",
+    "BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 32s!",
+    "Kernel panic - not syncing: Hard LOCKUP",
+    "Kernel panic - not syncing: Fatal hardware error!",
+    f"pcieport {PORT}: PCIE Bus Error: severity=Corrected, type=Physical Layer, id=0008(Receiver ID)",
+    "NVRM: API mismatch: the client has the version 535.54.03, but\nNVRM: this kernel module has the version 535.86.05.  Please",
+    "+------ PCI-Express Device Error ------+\nError Severity\t\t: Corrected\nPCIE Bus Error type\t: Physical Layer\nReceiver ID\t\t: 0008",
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("head", HEADS)
+def test_every_form_is_found_in_a_large_log(form: str, head: str) -> None:
+    """By its needles, wherever it stands, and is one event; a record of several lines is read to its end."""
+    noise = "".join(f"{UPTIME}usb 1-{port}: new high-speed USB device\n" for port in range(300))
+    (found,) = decoded(noise + "".join(f"{head}{line}\n" for line in form.split("\n")) + noise)
+    assert found.number == 301
+    assert not found.event.injected
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_is_the_kernel_s_where_somebody_else_speaks(form: str) -> None:
+    """Of another programme, by its name or by its facility."""
+    for head in ("Sep 16 08:01:02 host1 app[42]: ", "12,34,5678901,-;", "<14>Sep 16 08:01:02 host1 "):
+        assert all(found.event.injected for found in decoded("".join(f"{head}{line}\n" for line in form.split("\n"))))

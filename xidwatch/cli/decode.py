@@ -143,6 +143,8 @@ class _Decoding:
         self._wanted = wanted
         self._xids = xids
         self._search = search
+        self._is_for_people = isinstance(output, _Table)
+        self._lines = self._found = self._shown = 0  # of the file that is being read
 
     def file(self, path: str, *, follow: bool) -> int:
         """The exit status for this one."""
@@ -156,6 +158,7 @@ class _Decoding:
             return EX_NOINPUT
         bar = _Bar(source)
         told = 0
+        self._lines = self._found = self._shown = 0
         try:
             for found in self._events(source):
                 for trouble in source.troubles[told:]:
@@ -163,6 +166,8 @@ class _Decoding:
                     _say(f"{source.name}: {trouble}")
                 told = len(source.troubles)
                 shown = [each for each in found if self._wanted.passes(each)]
+                self._found += len(found)
+                self._shown += len(shown)
                 if shown:
                     bar.hide()
                     self._show(source.name, shown)
@@ -170,7 +175,19 @@ class _Decoding:
         finally:
             bar.hide()
             source.close()
+        if not self._shown:
+            self._say_nothing_was_found(source.name)
         return EX_UNREADABLE if source.troubles and not follow else 0
+
+    def _say_nothing_was_found(self, name: str) -> None:
+        """A program that reads JSON is told by an empty output alone; people are told in words."""
+        if not self._is_for_people and not sys.stderr.isatty():
+            return
+        left_out = f" that you asked for, {self._found} others" if self._found else ""
+        _say(f"{name}: no events{left_out} in {self._lines:,} {'line' if self._lines == 1 else 'lines'}")
+
+    def _ended(self, lines: int) -> None:
+        self._lines += lines
 
     def _show(self, name: str, shown: list[Found]) -> None:
         try:
@@ -185,7 +202,7 @@ class _Decoding:
         from xidwatch.logs.events import events
 
         ahead = self._search.is_fast and getattr(source, "is_file", False)
-        yield from events(source.chunks(), self._search, self._xids, ahead=ahead)
+        yield from events(source.chunks(), self._search, self._xids, ahead=ahead, ended=self._ended)
         yield []  # troubles of the last chunk
 
 

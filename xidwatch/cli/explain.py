@@ -1,4 +1,4 @@
-"""`xidwatch explain 79`, `154`, `SXid 22013`, `aer`, a pasted line of the kernel log, or `-` for standard input.
+"""`xidwatch explain 79`, `79 31 aer`, `SXid 22013`, a pasted line of the kernel log or many, or `-` for standard input.
 
 Xid 79  GPU_HAS_FALLEN_OFF_THE_BUS
   critical, link; asks for: reboot
@@ -21,6 +21,8 @@ from typing import Any
 
 from xidwatch.core.explanations import Explanation, Explanations, conduct
 from xidwatch.core.kernel import Parser, is_spoken
+from xidwatch.core.logevents import Decoder
+from xidwatch.core.logtext import Assembler
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 from xidwatch.core.xids import Ask, XidRule
 from xidwatch.report import terminal
@@ -36,7 +38,34 @@ LOWEST_SXID = 10_000  # Xids are far below, SXids begin there
 SOMEWHERE = PciAddress(0, 1, 0)  # a device, so that a number alone is read as in a line that names one
 
 _WORD = re.compile(r"[^\s\"'`*>;]+")
-_NUMBER = re.compile(r"\s*(?:(?P<what>s?xid)[\s:#=]*)?(?P<number>[0-9]{1,7})[\s.:]*", re.IGNORECASE)
+_TERM = re.compile(r"\s*(?:(?:(?P<what>s?xid)s?[\s:#=]*)?(?P<number>[0-9]{1,7})(?!\w)|(?P<kind>[a-z_]+))[\s.,:;+&/]*", re.IGNORECASE)
+# Where the shell has made one line of many: before the time that the next one begins with.
+_NEXT_LINE = re.compile(
+    r"(?<!kernel:) (?=\[ ?\d{1,12}\.\d{3,9}\] |(?:[A-Z][a-z]{2} \d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S{1,40}) \S{1,255} kernel: )"
+)
+_TEXT_FIRST = "The words behind the number in its line: they outrank it. `xidwatch explain` takes the whole line."
+_SECONDS_BEFORE = "Other lines about the same device in the seconds before: what is known there comes first."
+_UNKNOWN = {
+    "xid": Explanation(
+        "This version of xidwatch has no row for this number; drivers get new ones. "
+        "An unknown number counts as a warning and is never acted on.",
+        check=(
+            _TEXT_FIRST,
+            "NVIDIA's list of Xids for the driver that printed it (docs.nvidia.com/deploy/xid-errors) and the driver's release notes.",
+            _SECONDS_BEFORE,
+        ),
+    ),
+    "sxid": Explanation(
+        "This version of xidwatch has no row for this number, nor for its thousands, which are the unit of the switch. "
+        "An unknown number counts as a warning, or as critical where its line says Fatal, and is never acted on.",
+        check=(
+            _TEXT_FIRST,
+            "NVIDIA's list of SXids, in the fabric manager's user guide for the version that runs here.",
+            _SECONDS_BEFORE,
+        ),
+    ),
+}
+_NO_NUMBER = "Xids begin at 1: no driver prints this one. It is what a tool says that has found none, or a damaged line."
 _ASKS = {
     Ask.NOTHING: "nothing",
     Ask.RESTART_APPLICATION: "restart the application",
@@ -77,15 +106,18 @@ def add(commands: Any) -> None:
         epilog="Exit status: 0 explained, or not known to anybody; 64 neither a number nor a line that xidwatch knows; 78 rules refused.",
     )
     command.add_argument(
-        "what", nargs="+", metavar="WHAT", help="79, SXid 22013, a kind such as aer, a line of the log, or - for standard input"
+        "what",
+        nargs="+",
+        metavar="WHAT",
+        help="numbers (79, SXid 22013), kinds such as aer, lines of the log, or - for standard input; several give one text each",
     )
-    command.add_argument("--json", action="store_true", help="one object, for programs")
+    command.add_argument("--json", action="store_true", help="one object, for programs; a list of them for several")
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """See the command's epilog."""
-    given = " ".join(arguments.what)
+    given = joined(arguments.what)
     if given == "-":
         given = sys.stdin.buffer.read(MOST_BYTES).decode("utf-8", "replace") if sys.stdin else ""
     try:
@@ -109,21 +141,44 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def joined(words: list[str]) -> str:
+    """What was meant by several arguments: a line each where they have been quoted, else the words of one, or of many lines."""
+    if any(" " in word.strip() for word in words):
+        return "\n".join(words)
+    return _NEXT_LINE.sub("\n", " ".join(words))
+
+
 def explained(given: str, rules: Rules, texts: Explanations) -> Iterator[Told]:
-    """One for a number or a kind; for text, one for each different sort of event in it. Nothing for anything else."""
-    if match := _NUMBER.fullmatch(given):
-        yield _of_number(int(match["number"]), (match["what"] or "").lower(), rules, texts)
-        return
-    if given.strip().lower() in texts.kinds:
-        kind = given.strip().lower()
-        yield _told(KernelEvent(0, 0, kind, Severity.ERROR, "", driver_fatal=kind == "uvm_fatal"), rules, texts, pasted=False)
+    """One for each number or kind; for text, one for each different sort of event in it. Nothing for anything else."""
+    if (terms := _terms(given, rules, texts)) is not None:
+        yield from terms
         return
     seen = set()
-    for event in _events(given, Parser(rules.xids)):
-        sort = (event.kind, event.xid, event.recovery, event.severity)
+    for event in _events(given, rules):
+        sort = (event.kind, event.xid, event.recovery, event.severity, event.injected)
         if sort not in seen:
             seen.add(sort)
             yield _told(event, rules, texts, pasted=True)
+
+
+def _terms(given: str, rules: Rules, texts: Explanations) -> list[Told] | None:
+    """What numbers and kinds mean, each once; None when anything else stands among them."""
+    told: dict[tuple[str, int | None], Told] = {}
+    at = 0
+    while at < len(given):
+        match = _TERM.match(given, at)
+        kind = match["kind"].lower() if match and match["kind"] else ""
+        if match is None or (kind and kind not in texts.kinds):
+            return None
+        event = KernelEvent(0, 0, kind, Severity.ERROR, "", driver_fatal=kind == "uvm_fatal")
+        each = (
+            _told(event, rules, texts, pasted=False)
+            if kind
+            else _of_number(int(match["number"]), (match["what"] or "").lower(), rules, texts)
+        )
+        told.setdefault((each.event.kind, each.event.xid), each)
+        at = match.end()
+    return list(told.values()) or None
 
 
 def _of_number(number: int, what: str, rules: Rules, texts: Explanations) -> Told:
@@ -154,8 +209,25 @@ def _told(event: KernelEvent, rules: Rules, texts: Explanations, *, pasted: bool
     return Told(event, rule, texts.of_number(event.kind, event.xid), does, pasted)
 
 
-def _events(text: str, parser: Parser) -> Iterator[KernelEvent]:
-    """Of pasted lines: what stands before the kernel's words (time, host, quotation marks) is passed over word by word."""
+def _decoded(text: str, rules: Rules) -> list[KernelEvent]:
+    """With its times, its wraps, and who has spoken."""
+    assembler, decoder = Assembler(), Decoder(rules.xids)
+    records = [
+        record for number, line in enumerate(text.split("\n"), 1) for record in assembler.feed(number, line.encode("utf-8", "replace"))
+    ]
+    found = [each for record in (*records, *assembler.finish()) for each in decoder.feed(record)]
+    return [each.event for each in sorted((*found, *decoder.finish()), key=lambda found: found.number)]
+
+
+def _events(text: str, rules: Rules) -> list[KernelEvent]:
+    """Of a pasted log as `decode` reads it; and of what it makes nothing of, what a look at each line's words finds."""
+    decoded = _decoded(text, rules)
+    known = {(event.kind, event.xid) for event in decoded}
+    return decoded + [event for event in _spoken(text, Parser(rules.xids)) if (event.kind, event.xid) not in known]
+
+
+def _spoken(text: str, parser: Parser) -> Iterator[KernelEvent]:
+    """What stands before the kernel's words (time, host, quotation marks) is passed over word by word."""
     for number, line in enumerate(text.splitlines()):
         for beginning in itertools.islice(_WORD.finditer(line), MOST_BEGINNINGS):
             said = line[beginning.start() :].rstrip("\"'`*")
@@ -170,12 +242,12 @@ def _events(text: str, parser: Parser) -> Iterator[KernelEvent]:
 
 def describe(told: Told) -> list[Line]:
     """Lines for a terminal, the most important first."""
-    event, text = told.event, told.text or Explanation()
+    event, text = told.event, told.text or _unknown(told.event)
     lines = [Line(_title(told), "heading")]
     if told.pasted:
         lines += [Line(f"  {clean(event.text)}", "dim", hanging="    "), *_read_in_it(event)]
     lines.append(Line(f"  {_sort(told)}", "bad" if event.severity is Severity.CRITICAL else ""))
-    lines.append(Line(f"  {text.meaning or 'What it means is not known. Unknown numbers count as a warning and are never acted on.'}"))
+    lines.append(Line(f"  {text.meaning}"))
     for title, points in (("Usual causes, the most frequent first", text.causes), ("Look at first", text.check)):
         lines += [Line(""), Line(f"  {title}:", "heading")] if points else []
         lines += [Line(f"  {number}. {point}", hanging="     ") for number, point in enumerate(points, 1)]
@@ -187,17 +259,23 @@ def describe(told: Told) -> list[Line]:
     return lines
 
 
+def _unknown(event: KernelEvent) -> Explanation:
+    """What there is to say of a number that no row is about."""
+    unknown = _UNKNOWN.get(event.kind, _UNKNOWN["xid"])
+    return replace(unknown, meaning=_NO_NUMBER) if event.kind == "xid" and event.xid == 0 else unknown
+
+
 def _title(told: Told) -> str:
     event = told.event
     if event.xid is None:
         return event.kind
     name = "Xid" if event.kind == "xid" else "SXid"
-    return f"{name} {event.xid}{f'  {told.rule.mnemonic}' if told.rule else '' if told.known else '  (unknown)'}"
+    return f"{name} {event.xid}{f'  {told.rule.mnemonic}' if told.rule else '' if told.known else '  (unknown to this version)'}"
 
 
 def _sort(told: Told) -> str:
     event, rule = told.event, told.rule
-    words: list[str] = [str(event.severity)] if event.xid or told.pasted else ["severity as its line says"]
+    words: list[str] = [str(event.severity)] if event.xid is not None or told.pasted else ["severity as its line says"]
     if event.kind == "sxid" and not told.pasted:
         words = ["fatal or not as its line says"]
     if rule:

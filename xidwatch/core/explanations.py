@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from xidwatch.core.model import KernelEvent
+from xidwatch.core.model import KernelEvent, Severity
 from xidwatch.core.rules import Rule, RulesError
 from xidwatch.core.tally import asks_for_a_look
 from xidwatch.core.watch import FATAL_LINES, LOST_LINES
@@ -30,6 +30,14 @@ from xidwatch.core.watch import FATAL_LINES, LOST_LINES
 _NUMBERED = ("xid", "sxid")
 _TABLES = (*_NUMBERED, "kind")
 _TEXTS, _LISTS = ("meaning", "is_not"), ("causes", "check")
+# What the device and the ports above it count of such an event, read at each tick: the conditions look at that, and not at the line.
+_COUNTED = {
+    "aer": {
+        Severity.INFO: ("aer_correctable_1h",),
+        Severity.ERROR: ("aer_nonfatal_new",),
+        Severity.CRITICAL: ("aer_fatal_new", "aer_root_fatal_new"),
+    }
+}
 _RANGE = re.compile(r"([1-9][0-9]{0,6})(?:-([1-9][0-9]{0,6}))?")
 
 
@@ -103,7 +111,11 @@ def _span(key: str) -> tuple[int, int]:
 
 
 def conduct(event: KernelEvent, conditions: Iterable[Rule]) -> list[str]:
-    """What xidwatch does about such an event when the kernel writes it, a sentence each, by the conditions in force."""
+    """What xidwatch does about such an event when the kernel writes it, a sentence each, by the conditions in force.
+
+    An event without a text stands for all of its kind.
+    """
+    conditions = tuple(conditions)
     if event.injected:
         return ["It writes the line down, marked as injected: a process wrote it, and nothing is done about it."]
     readings = {name for name, told in ((FATAL_LINES, event.driver_fatal), (LOST_LINES, event.bus_lost)) if told}
@@ -117,7 +129,17 @@ def conduct(event: KernelEvent, conditions: Iterable[Rule]) -> list[str]:
         said.append("The first words of every device's configuration space are read at once, at most once a second.")
     if not raised:
         said.append("By itself it opens no incident and touches no engine.")
-    return said
+    return said + list(_by_counters(event, conditions))
+
+
+def _by_counters(event: KernelEvent, conditions: Iterable[Rule]) -> Iterator[str]:
+    """By the conditions that look at what is counted of such an event."""
+    counted = _COUNTED.get(event.kind, {})
+    names = {name for severity, told in counted.items() if severity is event.severity or not event.text for name in told}
+    for rule in conditions:
+        expressions = dict.fromkeys(when.text for when in rule.when.values() if names.intersection(when.names))
+        if expressions:
+            yield f"{rule.type} becomes true at a tick with {' or '.join(expressions)}, by the counters of the device{_consequences(rule)}."
 
 
 def _consequences(rule: Rule) -> str:

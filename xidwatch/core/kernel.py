@@ -30,6 +30,7 @@ from xidwatch.core.kernel_host import HostLines
 from xidwatch.core.kernel_nvidia import LONGEST_NAME, NvidiaLines, is_driver_load
 from xidwatch.core.kernel_nvme import NvmeLines
 from xidwatch.core.kernel_pci import PciLines
+from xidwatch.core.kernel_pci_block import AerBlockLines
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress
 from xidwatch.core.xids import XidClass, XidRule, xid_rules
 
@@ -57,7 +58,7 @@ class Family(Protocol):
 
 # One look at a line's beginning tells whose it is: nearly every line of a log is nobody's, and its length costs nothing. The most
 # particular first: a port of the PCI core may have any driver's name.
-_FAMILIES: tuple[type[Family], ...] = (NvidiaLines, HostLines, HardwareLines, NvmeLines, PciLines)
+_FAMILIES: tuple[type[Family], ...] = (NvidiaLines, HostLines, HardwareLines, NvmeLines, AerBlockLines, PciLines)
 _BEGINS = re.compile(r"\s*(?:" + "|".join(f"({family.begins})" for family in _FAMILIES) + ")", re.ASCII)
 
 
@@ -72,12 +73,17 @@ class Parser:
     def __init__(self, xids: Mapping[int, XidRule]) -> None:
         self._xids = xids
         self._nvidia = NvidiaLines(xids)
-        self._hardware = HardwareLines()
-        self._families: tuple[Family, ...] = (self._nvidia, HostLines(), self._hardware, NvmeLines(), PciLines())
+        self._hardware, self._blocks = HardwareLines(), AerBlockLines()
+        self._families: tuple[Family, ...] = (self._nvidia, HostLines(), self._hardware, NvmeLines(), self._blocks, PciLines())
 
     def use(self, xids: Mapping[int, XidRule]) -> None:
         """Other rules from here on; what the log has said so far is not forgotten."""
         self._xids = self._nvidia.xids = xids
+
+    @property
+    def holds(self) -> bool:
+        """Whether the next lines may say more of a record that has had no event yet, whoever they seem to be of."""
+        return self._hardware.holds or self._blocks.holds
 
     @property
     def uuids(self) -> Mapping[PciAddress, str]:
@@ -89,7 +95,7 @@ class Parser:
         text = message.text
         match, is_one_line = _BEGINS.match(text), "\n" not in text
         if match is None and is_one_line:  # nearly every record of a log; a flood of them must cost next to nothing
-            return self._passed_over(message) if self._hardware.holds else ()
+            return self._passed_over(message) if self.holds else ()
         if _names_process(text.strip()):
             return ()
         if match and match.lastindex and is_one_line and message.from_kernel and not (text[0].isspace() or text[-1].isspace()):
@@ -105,7 +111,7 @@ class Parser:
         return _given(family.finish() for family in self._families)
 
     def _passed_over(self, message: KernelMessage) -> tuple[KernelEvent, ...]:
-        return _given([self._hardware.pass_over(message.usec)]) if message.from_kernel else ()
+        return _given(family.pass_over(message.usec) for family in (self._hardware, self._blocks)) if message.from_kernel else ()
 
     def _apart(self, lines: list[KernelMessage]) -> tuple[KernelEvent, ...]:
         """With a memory of its own: what anybody may have written must not complete, swallow or rename what the kernel writes."""

@@ -50,6 +50,7 @@ _MCE_PHRASES = (  # of AMD's decoder, of the handler, and of what is done about 
     (r"mce: Uncorrected hardware memory error in user-access at ", Severity.ERROR),
     (r"mce: CPUs not responding to MCE broadcast", Severity.CRITICAL),
     (r"CPU [0-9]{1,5}: Machine Check Exception: +[0-9a-f]{1,16}$", Severity.CRITICAL),  # 2.4 and 2.6: the banks stand in lines of their own
+    (r"(?:Memory failure: |MCE )0x[0-9a-f]{1,16}: recovery action for [\w /-]{1,60}: (?:Failed|Ignored)", Severity.ERROR),
     (
         r"(?:Memory failure: |MCE )0x[0-9a-f]{1,16}: (?:Killing|Sending SIGBUS to) (?P<process>.{1,64}):(?P<pid>[0-9]{1,10}) due to hard",
         Severity.ERROR,
@@ -197,6 +198,6 @@ def _edac(line: KernelMessage) -> KernelEvent | None:
 def _bank_severity(match: re.Match[str]) -> Severity:
     """A bank that was polled is what has been; an exception with the context lost is the end of this boot."""
     status = int(match["status"], 16)
-    if match["exception"]:
-        return Severity.CRITICAL if status & _CONTEXT_CORRUPT else Severity.ERROR
-    return Severity.ERROR if status & _UNCORRECTED else Severity.WARNING
+    if not status & _UNCORRECTED:
+        return Severity.WARNING  # also where a driver of the memory controller prints it in the words of an exception
+    return Severity.CRITICAL if match["exception"] and status & _CONTEXT_CORRUPT else Severity.ERROR

@@ -6,13 +6,16 @@
     NVRM: GPU 0000:17:00.0: GPU has fallen off the bus.
     NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.
     nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 31 egress non-posted PRIV error
+    nvidia: probe of 0000:11:00.0 failed with error -1
 
 Law: a family of `kernel`, pure and total. What a number means is data (`xids`); what a line says decides before it.
 A line may hold a process's name, which any user chooses: at most 15 characters of any kind. So a flag to act on (`driver_fatal`,
 `bus_lost`) needs an anchored form, longer than a name from its first character to the words that decide. The same text
-anywhere else is an event without a flag.
+anywhere else is an event without a flag; so is an Xid that stands there without the driver's name before it (`Xid (PCI:...`, as a
+tracepoint prints it): longer than a name, and yet nothing says that the driver has written it.
 Sources: NVIDIA/open-gpu-kernel-modules, the print statements of kernel_rc.c (Xid), gpu.c (154), osinit.c and nv.c (bus loss,
-initialisation), kernel_gsp.c (GSP), nvswitch (SXid), and its history for the older forms.
+initialisation), kernel_gsp.c (GSP), nvswitch (SXid), nv-tracepoint.h, and its history for the older forms; Linux' drivers/base/dd.c
+(`probe of`, in other words since 6.9).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from xidwatch.core import kernel_xid
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 from xidwatch.core.xids import XidClass, XidRule
 
@@ -32,23 +36,10 @@ MOST_TOLD = 1024  # remembered at a time; a damaged log may name any number of G
 
 LONGEST_NAME = 15  # characters of a process's name: TASK_COMM_LEN of linux/sched.h, less the end mark
 
-# The number counts only in its own place: "caused by previous Xid N" and a process called "Xid 79" name others.
-_XID = re.compile(r"^NVRM: Xid(?: ?\((?P<where>[^)]*)\))?:? ?(?P<xid>[0-9]{1,5})(?:[,.:\s]\s*(?P<body>.*))?$", re.ASCII | re.DOTALL)
-# The name is a thread's and may hold anything, colons and brackets too; only ", " ends it, and a name with that inside is cut short.
-_WHO = re.compile(
-    r"^pid=(?:(?P<pid>[0-9]{1,10})(?![0-9])|'[^']*'|<[^>]*>)(?:\s*,\s*name=(?P<name>.*?)(?:,\s|$))?[\s,]*(?P<said>.*)$",
-    re.ASCII | re.DOTALL,
-)
-_CAUSED_BY = re.compile(r"caused by previous Xid ([0-9]{1,5})", re.ASCII)
-_RECOVERY = re.compile(
-    r"\bGPU recovery action changed (?:from 0x[0-9a-fA-F]{1,8} \([^)]*\) )?to 0x(?P<action>[0-9a-fA-F]{1,8}) \((?P<words>[^)]*)\)"
-)
-_MIG = re.compile(r" GPU-I:(?P<gi>[0-9]{1,4})(?: GPU-CI:(?P<ci>[0-9]{1,4}))?", re.ASCII)
 _UUID = re.compile(r"^NVRM: GPU at (?P<where>PCI:\S+): (?P<uuid>GPU-[0-9a-fA-F-]{1,64})$")
-_SXID = re.compile(
-    r"^nvidia-nvswitch[0-9]*: SXid \((?P<where>[^)]*)\): (?P<sxid>[0-9]{1,7})(?:[,\s]\s*(?P<said>.*))?$", re.ASCII | re.DOTALL
+_LOST = re.compile(
+    r"^NVRM: {1,16}GPU {1,16}(?:at {1,16})?(?P<where>(?:PCI:)?[0-9a-fA-F:.]{7,24}?):? {1,16}(?:GPU {1,16})?has fallen off the bus"
 )
-_LOST = re.compile(r"^NVRM: GPU (?:at )?(?P<where>(?:PCI:)?[0-9a-fA-F:.]{7,24}?):? (?:GPU )?has fallen off the bus")
 _ANNOUNCED = re.compile(r"^NVRM: The NVIDIA GPU (?P<where>[0-9a-fA-F:.]{7,24})(?= |$)")
 _AFTER_ANNOUNCED = re.compile(
     r"^NVRM: (?:(?:\(PCI ID: [0-9a-fA-F:]{1,16}\)|installed|in|this|system|has) ){0,6}fallen off the bus and is not responding"
@@ -64,12 +55,20 @@ _LOADING = re.compile(
     re.ASCII,
 )
 _UNUSABLE = "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid"
-_OPENINGS = ("NVRM: The NVIDIA GPU ", _UNUSABLE)
-# Words of a client that the driver repeats: its name, and up to 63 characters that it calls its version.
-_REPEATED = ("NVRM: API mismatch", "NVRM: has the version ")
-# The domain has four digits, more for VMD and some hypervisors; an Xid prints no function.
-_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?\b")
-_BUS_AND_DEVICE = re.compile(r"^00[0-9a-fA-F]{2}:[0-9a-fA-F]{2}$")  # all that drivers of 2006 to 2010 print
+# Words of a client that the driver repeats (its name, and up to 63 characters that it calls its version), and those around them.
+_MISMATCHED = ("NVRM: API mismatch", "NVRM: has the version ", "NVRM: this kernel module has", "NVRM: the version ")
+_MISMATCH = re.compile(
+    r"^NVRM: API mismatch: the client (?:'(?P<process>.{0,15})' \(pid (?P<pid>[0-9]{1,10})\)\s+(?:NVRM: )?)?"
+    r"has the version [0-9.]{1,16}, but\s+(?:NVRM: )?this kernel module has\s+(?:NVRM: )?the version [0-9.]{1,16}[. ]",
+    re.ASCII | re.DOTALL,
+)
+_PROBE_FAILED = re.compile(r"^NVRM: The NVIDIA probe routine failed for (?P<devices>[0-9]{1,4}) device", re.ASCII)
+_OPENINGS = ("NVRM: The NVIDIA GPU ", _UNUSABLE, _MISMATCHED[0])
+_BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
+_REFUSED = re.compile(
+    rf"^nvidia(?:-nvswitch)?(?:: probe of (?P<where>{_BDF})| (?P<at>{_BDF}): probe with driver [\w-]{{1,40}}) failed with error -?[0-9]",
+    re.ASCII,
+)
 
 
 def is_driver_load(text: str) -> bool:
@@ -85,7 +84,7 @@ class NvidiaLines:
     """Reads one line at a time; remembers only what a later line of the same event leans on."""
 
     # Case matters: network chips print an "XID 541" of their own.
-    begins = r"NVRM: |nvidia-nvswitch|nvidia-uvm: "
+    begins = rf"NVRM: |nvidia-nvswitch|nvidia-uvm: |{kernel_xid.NAMELESS}|nvidia: probe of |nvidia {_BDF}: probe with "
 
     def __init__(self, xids: Mapping[int, XidRule]) -> None:
         self.uuids: dict[PciAddress, str] = {}
@@ -97,29 +96,33 @@ class NvidiaLines:
     def read(self, line: KernelMessage) -> KernelEvent | None:
         """The event of a line; None for what is no event, or belongs to one that has been given out."""
         text = line.text
-        if text.startswith("NVRM: Xid"):
+        if text.startswith("NVRM: "):
             self._keep_opened(line)
-            return self._xid(line)
-        if text.startswith(_REPEATED):
-            return None
+            return self._xid(line) if text.startswith("NVRM: Xid") or kernel_xid.IS_XID.match(text) else self._resource_manager(line)
+        if text.startswith(("Xid (", "SXid (")):
+            return kernel_xid.sxid(line) if text[0] == "S" else self._nameless(line)
+        if refused := _REFUSED.match(text):
+            return self._refused(line, PciAddress.try_parse(refused["where"] or refused["at"]))
         if text.startswith("nvidia-nvswitch"):
-            return _sxid(line)
-        if text.startswith("nvidia-uvm: "):
-            return _by_phrase(line)  # the UVM module speaks for itself where RM does not speak for it
-        if not text.startswith("NVRM: "):
-            return None  # somebody's words about the driver inside a line of another speaker
-        self._keep_opened(line)
+            return kernel_xid.sxid(line)
+        # The UVM module speaks for itself where RM does not speak for it; all else are somebody's words about the driver.
+        return _by_phrase(line) if text.startswith("nvidia-uvm: ") else None
+
+    def _resource_manager(self, line: KernelMessage) -> KernelEvent | None:
+        text = line.text
+        if text.startswith(_MISMATCHED):
+            return self._mismatch()
         if "fallen off the bus" in text:
             return self._bus_loss(line)
         if match := _UUID.match(text):
-            if gpu := _address_of(match):
+            if gpu := kernel_xid.address_of(match):
                 self.uuids[gpu] = match["uuid"]
             return None
         return self._other(line)
 
     def is_one_sentence(self, text: str) -> bool:
-        """The probe-time loss, which has no place for anybody else's words."""
-        return text.startswith("NVRM: The NVIDIA GPU ")
+        """The probe-time loss and the unusable BAR, which have no place for anybody else's words; a client's version, where it is one."""
+        return text.startswith(("NVRM: The NVIDIA GPU ", _UNUSABLE)) or _MISMATCH.match(text) is not None
 
     def finish(self) -> KernelEvent | None:
         """Nothing is ever held."""
@@ -132,21 +135,26 @@ class NvidiaLines:
         elif self._opened:
             self._opened = [*self._opened, line] if len(self._opened) <= OPENED_LINES else []
 
+    def _nameless(self, line: KernelMessage) -> KernelEvent | None:
+        """Of an Xid that names no driver: told apart, so that it neither swallows nor completes what the driver writes."""
+        event = NvidiaLines(self.xids).read(replace(line, text=f"NVRM: {line.text}"))
+        return event and replace(event, text=line.text, driver_fatal=False, bus_lost=False)
+
     def _xid(self, line: KernelMessage) -> KernelEvent | None:
-        match = _XID.match(line.text)
+        match = kernel_xid.XID.match(line.text)
         if not match:
             # With the driver's bracket it is a damaged record; without, somebody else's sentence about one.
             damaged = line.text.startswith("NVRM: Xid (")
             return KernelEvent(line.seq, line.usec, "xid", Severity.WARNING if damaged else Severity.INFO, line.text)
-        number, pci = int(match["xid"]), _address_of(match)
-        pid, process, said = _who(match["body"] or "")
+        number, pci = int(match["xid"]), kernel_xid.address_of(match)
+        pid, process, said = kernel_xid.who(match["body"] or "")
         if number == 13 and self._continues_exception(line.usec, pci, said):
             return None
         rule = self.xids.get(number) or XidRule(number, "", XidClass.INFORMATIONAL, Severity.WARNING)
-        recovery = _recovery(said) if number == 154 else None
+        recovery = kernel_xid.recovery(said) if number == 154 else None
         fatal = recovery.driver_fatal if recovery else rule.driver_fatal
-        cause = _CAUSED_BY.search(said) if "caused by" in said else None
-        gi, ci = _mig(match["where"] or "")
+        cause = kernel_xid.CAUSED_BY.search(said) if "caused by" in said else None
+        gi, ci = kernel_xid.mig(match["where"] or "")
         if rule.bus_lost and pci is not None:
             self._tell("lost", pci, line.usec)
         return KernelEvent(
@@ -193,24 +201,28 @@ class NvidiaLines:
         NVRM: fallen off the bus and is not responding to commands.
         """
         running = _LOST.match(line.text)
-        pci = _address_of(running or _ANNOUNCED.match(line.text))
+        pci = kernel_xid.address_of(running or _ANNOUNCED.match(line.text))
         if running and pci and self._is_told("lost", pci, line.usec):
             return None
         first, text = line, line.text
         if pci is None and self._opened and _AFTER_ANNOUNCED.match(line.text):
-            pci = _address_of(_ANNOUNCED.match(self._opened[0].text))
+            pci = kernel_xid.address_of(_ANNOUNCED.match(self._opened[0].text))
             first, text = self._opened[0], " ".join(opened.text for opened in self._opened)
         lost = pci is not None
+        if pci and not running:
+            self._tell("start", pci, line.usec)
         rule = self.xids.get(79)
         fatal = lost and running is not None and rule is not None and rule.driver_fatal
         return KernelEvent(first.seq, first.usec, "xid", Severity.CRITICAL, text, pci=pci, bus_lost=lost, driver_fatal=fatal)
 
     def _other(self, line: KernelMessage) -> KernelEvent | None:
-        """By its words. A start that failed is told twice, by RM and by the module around it; an unusable BAR in two lines."""
+        """By its words. A start that failed is told again by the module around RM, and summed up; an unusable BAR takes two lines."""
         event = _by_phrase(line)
         if event is None or event.kind != "nvrm_init_fail":
             return event
         if event.pci and "rm_init_adapter failed" in line.text and self._is_told("start", event.pci, line.usec):
+            return None
+        if (sum_up := _PROBE_FAILED.match(line.text)) and self._failed_starts(line.usec) >= int(sum_up["devices"]):
             return None
         if event.pci:
             self._tell("start", event.pci, line.usec)
@@ -219,10 +231,36 @@ class NvidiaLines:
             return replace(event, seq=first.seq, usec=first.usec, text=" ".join(opened.text for opened in self._opened))
         return event
 
+    def _refused(self, line: KernelMessage, device: PciAddress | None) -> KernelEvent | None:
+        """The kernel's word for a driver that does not take a device; nothing new where the driver has just said why."""
+        if device and self._is_told("start", device, line.usec):
+            return None
+        if device:
+            self._tell("start", device, line.usec)
+        return KernelEvent(line.seq, line.usec, "nvrm_init_fail", Severity.CRITICAL, line.text, pci=device)
+
+    def _mismatch(self) -> KernelEvent | None:
+        """A client of another version is turned away; all others go on. Said once both versions are, in up to four lines.
+
+        NVRM: API mismatch: the client 'python3' (pid 26039)
+        NVRM: has the version 535.54.03, but this kernel module has
+        NVRM: the version 535.86.05.  Please make sure that this
+        """
+        text = " ".join(opened.text for opened in self._opened)
+        match = _MISMATCH.match(text)
+        if match is None:
+            return None
+        first, self._opened = self._opened[0], []
+        pid, process = int(match["pid"] or 0) or None, (match["process"] or "").strip() or None
+        return KernelEvent(first.seq, first.usec, "nvrm_init_fail", Severity.WARNING, text, pid=pid, process=process)
+
     def _tell(self, what: str, gpu: PciAddress, usec: int) -> None:
         if len(self._told) >= MOST_TOLD:
             self._told.clear()
         self._told[what, gpu] = usec
+
+    def _failed_starts(self, usec: int) -> int:
+        return sum(self._is_told(what, gpu, usec) for what, gpu in self._told if what == "start")
 
     def _is_told(self, what: str, gpu: PciAddress, usec: int) -> bool:
         told = self._told.get((what, gpu))
@@ -233,61 +271,6 @@ def _is_told_together(head_usec: int, usec: int) -> bool:
     """Whether records of these times can be of one exception. A log whose times are whole seconds cannot tell less than one."""
     coarse = head_usec % SECOND_USEC == usec % SECOND_USEC == 0
     return 0 <= usec - head_usec <= (SECOND_USEC if coarse else EXCEPTION_USEC)
-
-
-def _address(text: str) -> PciAddress | None:
-    """Of `PCI:0000:3b:00`, `0000:3b:00.0`, `PCI:0000:17:00 GPU-I:02 GPU-CI:00` or `0001:00`; None when it is none of them."""
-    words = text.removeprefix("PCI:").split()
-    if not words:
-        return None
-    return PciAddress.try_parse(words[0].removeprefix("00") if _BUS_AND_DEVICE.match(words[0]) else words[0])
-
-
-def _address_of(match: re.Match[str] | None) -> PciAddress | None:
-    return _address(match["where"] or "") if match else None
-
-
-def _address_in(text: str) -> PciAddress | None:
-    match = _ADDRESS.search(text)
-    return _address(match[0]) if match else None
-
-
-def _mig(where: str) -> tuple[int | None, int | None]:
-    """(GPU instance, compute instance) of `PCI:0000:17:00 GPU-I:02 GPU-CI:00`."""
-    match = _MIG.search(where) if "GPU-I" in where else None
-    return (int(match["gi"]), int(match["ci"]) if match["ci"] else None) if match else (None, None)
-
-
-def _who(body: str) -> tuple[int | None, str | None, str]:
-    """(pid, process, the rest). Pid 0, `'<unknown>'` and `'N/A'` are nobody."""
-    match = _WHO.match(body)
-    if not match:
-        return None, None, body
-    name = (match["name"] or "").strip()
-    return int(match["pid"] or 0) or None, None if name in ("", "<unknown>", "N/A") else name, match["said"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Recovery:
-    words: str
-    severity: Severity
-    driver_fatal: bool
-
-
-# 0 none, 1 GPU reset, 3 drain P2P, 4 drain and reset, 5 recover IMEX domain. 2 is the node reboot; what the driver will think of
-# next is not known to be less.
-_RECOVERY_SEVERITY = {0: Severity.INFO, 1: Severity.ERROR, 3: Severity.ERROR, 4: Severity.ERROR, 5: Severity.ERROR}
-
-
-def _recovery(said: str) -> _Recovery | None:
-    """What Xid 154 now asks for; None when the line breaks off before that."""
-    match = _RECOVERY.search(said)
-    if not match:
-        return None
-    severity = _RECOVERY_SEVERITY.get(int(match["action"], 16), Severity.CRITICAL)
-    if "reboot" in match["words"].lower():
-        severity = Severity.CRITICAL
-    return _Recovery(match["words"], severity, driver_fatal=severity is Severity.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +302,8 @@ _PHRASES = (
     _Phrase(("rpcrecvpoll", "timedout"), "gsp", Severity.ERROR),
     _Phrase(("gsp rpc timeouts",), "gsp", Severity.ERROR),
     _Phrase(("gsprmalloc failed",), "gsp", Severity.ERROR),
+    _Phrase(("gsprmcontrol failed",), "gsp", Severity.WARNING),  # often a question that this GPU has no answer to
+    _Phrase(("nvrm: no nvidia g", " found"), "nvrm_init_fail", Severity.WARNING),  # "GPU", "graphics adapter": none at all on the bus
 )
 
 
@@ -326,21 +311,6 @@ def _by_phrase(line: KernelMessage) -> KernelEvent | None:
     text = line.text.lower()
     for phrase in _PHRASES:
         if phrase.words[0] in text and all(map(text.__contains__, phrase.words)):
-            pci, fatal = _address_in(line.text), _UVM_FATAL.match(line.text) is not None
+            pci, fatal = kernel_xid.address_in(line.text), _UVM_FATAL.match(line.text) is not None
             return KernelEvent(line.seq, line.usec, phrase.kind, phrase.severity, line.text, pci=pci, driver_fatal=fatal)
     return None
-
-
-_SXID_THERMAL = {10005: Severity.INFO, 10006: Severity.CRITICAL}  # cool again, shut down: these lines hold neither word
-
-
-def _sxid(line: KernelMessage) -> KernelEvent | None:
-    """Address and function are the switch's. Fatal or not is a word of the line, not a property of the number."""
-    match = _SXID.match(line.text)
-    if not match:
-        return KernelEvent(line.seq, line.usec, "sxid", Severity.INFO, line.text) if "SXid (" in line.text else None
-    number, said = int(match["sxid"]), match["said"] or ""
-    if said.startswith(("Severity ", "Data {")):
-        return None  # second to fourth record of one event
-    severity = Severity.CRITICAL if said.startswith("Fatal") else _SXID_THERMAL.get(number, Severity.WARNING)
-    return KernelEvent(line.seq, line.usec, "sxid", severity, line.text, xid=number, pci=_address(match["where"]))

@@ -40,7 +40,7 @@ _AER = re.compile(
     rf"(?: message)? received(?:: id=(?P<id>[0-9a-f]{{4}})\b|(?:: | from )(?P<source>{_BDF}))?",
     re.ASCII,
 )
-_BUS_ERROR = re.compile(r"^(?:AER: )?PCIe Bus Error: severity=(?P<severity>[\w() -]{1,40}?)(?:,|$)", re.ASCII)
+_BUS_ERROR = re.compile(r"^(?:AER: )?PCI[eE] Bus Error: severity=(?P<severity>[\w() -]{1,40}?)(?:,|$)", re.ASCII)
 _RECOVERY = re.compile(r"^(?:AER: )?(?:[Dd]evice recovery failed|can't recover\b|subordinate device reset failed)", re.ASCII)
 _DPC = re.compile(r"^(?:DPC: )?(?:DPC )?containment event, status:", re.ASCII)
 _DPC_DETAIL = re.compile(r"^(?:DPC: )?(?:DPC )?[\w/() -]{1,60} detected(?:,|$)", re.ASCII)
@@ -77,7 +77,7 @@ class PciLines:
             return None
         said, driver = match["said"].lstrip(), match["driver"]
         if "rror" in said or "recover" in said:
-            found = self._aer(line, where, said, speaks_as_aer=driver in ("aer", "pcieport"))
+            found = self._aer(line, where, said, speaks_as_aer=driver in ("aer", "pcieport", "pcieport-driver"))
             if found is not None:
                 return found
         if driver in ("pcieport", "dpc") and ("DPC" in said or driver == "dpc"):

@@ -6,7 +6,7 @@ time; it is the same only when nothing but its place and time differs, and when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xidwatch.core.kernel import Parser
@@ -85,6 +85,8 @@ class Decoder:
 
     def feed(self, record: Record) -> list[Found]:
         """Events that are over now."""
+        if record.others:
+            record = self._joined(record)
         if self._says_again(record):
             return []
         done = self._new_boot(record.boot) if record.boot != self._boot else []
@@ -105,6 +107,11 @@ class Decoder:
         return self._flush()
 
     @property
+    def holds(self) -> bool:
+        """An event waits for further lines of its record."""
+        return self._parser.holds
+
+    @property
     def is_steady(self) -> bool:
         """The same text has just given the same event several times: it would do so again."""
         return self._steady >= _STEADY and self._last_found is not None
@@ -118,6 +125,25 @@ class Decoder:
         """While steady: the same line so many times more; the last of them is still to come."""
         if self._last_found is not None:
             self._last_found.repeated += times
+
+    def _joined(self, record: Record) -> Record:
+        """Of the ways to join what somebody has broken, the one in which most is said; of such, the likeliest.
+
+        Where they say different things, as a name with a blank in it, a word was broken: it is whole where the text is shortest. A
+        line that may be somebody's remark changes nothing.
+        """
+        told = {text: self._facts(record, text) for text in (record.text, *record.others)}
+        most = max(known for known, _ in told.values())
+        first, *rest = best = [text for text, (known, _) in told.items() if known == most]
+        is_broken = any(told[text] != told[first] for text in rest) and not any(text.startswith(first) for text in rest)
+        return record._replace(text=min(best, key=len) if is_broken else first, others=())
+
+    def _facts(self, record: Record, text: str) -> tuple[int, Sequence[tuple[object, ...]]]:
+        """How many a text tells, and which."""
+        parser = Parser(self._xids)
+        events = (*parser.feed(KernelMessage(0, 0, 0 if record.kernel else USER, 0, "", text)), *parser.finish())
+        facts = [(e.kind, e.severity, e.xid, e.pci, e.pid, e.process, e.recovery, e.caused_by, e.cpu) for e in events]
+        return sum(fact is not None for told in facts for fact in told), facts
 
     def _says_again(self, record: Record) -> bool:
         """In a flood the parser need not be asked what it has just said twice in a row."""

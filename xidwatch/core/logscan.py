@@ -2,7 +2,8 @@ r"""Large logs: only the lines that may mean something are looked at, and what b
 
 A log of a gigabyte holds a thousand events. Whoever finds the needles (a regular expression, an engine made for it) gives their
 offsets; the reader numbers the lines in between without reading them, and takes around each needle as many lines as the record
-has. Which lines are read, and so what is found, does not depend on how the bytes were cut or who found the needles.
+has; while an event waits for further lines of its record, each line is read. Which lines are read, and so what is found, does not
+depend on how the bytes were cut or who found the needles.
 
 Law: pure. A needle found once too often costs time and changes nothing; one that is not found is an event that is not seen.
 """
@@ -88,6 +89,12 @@ class Reader:
         self._go(len(self._data))
         return found
 
+    @property
+    def lines(self) -> int:
+        """How many there were so far."""
+        ended = self._at == 0 or self._data.endswith(b"\n", 0, self._at)
+        return self._number - 1 if ended else self._number
+
     def finish(self) -> list[Found]:
         """Nothing more comes, for now or at all."""
         found: list[Found] = []
@@ -103,7 +110,8 @@ class Reader:
                 break
             at, number = self._at, self._number
             self._line(found)
-            if self._assembler.open_since == number:  # another one begins, and nothing so far says that it matters
+            if self._assembler.open_since == number and not self._decoder.holds:
+                # another one begins, and nothing so far says that it matters
                 self._assembler.drop()
                 self._at, self._number = at, number
                 break

@@ -9,22 +9,26 @@ r"""Lines of a log file, put together again into the records that the kernel pri
 
 Law: pure and total, whatever the bytes are. A line that begins a record by its head never goes on with another; one without a head
 goes on with the record before it only where that is unfinished or the line is indented, and never across an empty line. So a
-record is known when the next one begins: `is_open` says that its end has not been seen.
+record is known when the next one begins: `is_open` says that its end has not been seen. Where nobody can see whether a word was
+broken, or whether the line goes on at all, each way of joining is given, for whoever understands the text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xidwatch.core import logfields, logline
+from xidwatch.core.kernel import is_spoken
 from xidwatch.core.logfields import Collector
 
 MOST_LINES = 16  # of one record of text
 MOST_BYTES = 1024 * 1024  # of one line
 TERMINAL_WIDTH = 80
+OTHER_WIDTH = 132  # of terminals, beside the multiples of ten
+NARROWEST = 40
 
 
 class Record(NamedTuple):
@@ -36,6 +40,7 @@ class Record(NamedTuple):
     usec: int | None
     kernel: bool  # assumed where nothing says otherwise
     boot: str | None  # the id, or an ordinal where the log says only that another one begins
+    others: tuple[str, ...] = ()  # less likely texts: the lines joined inside words or between them, with their last line or without
 
 
 @dataclass(slots=True)
@@ -47,13 +52,40 @@ class _Open:
     indent: int
     pieces: list[str]  # each with what joins it to the one before
     last: str  # the last line, as it stood there
+    doubtful: dict[int, int] = field(default_factory=dict)  # of pieces that a word may go on in: how long the line before was
+    tail: int | None = None  # of the piece that may be no part of it, and nor what follows
 
-    def add(self, line: str) -> None:
+    def add(self, line: str, *, is_doubtful: bool) -> None:
         """A further line: the printer's own, or the rest of one that somebody has broken, between two words or inside one."""
-        text = line.strip()
-        broken_inside = len(self.last) == TERMINAL_WIDTH and " " not in (line[:1], self.last[-1:])
-        self.pieces.append(f"\n{text}" if text.startswith(_OWN) else text if broken_inside else f" {text}")
+        text, before = line.strip(), len(self.last)
+        is_own = text.startswith(_OWN)
+        if is_doubtful and self.tail is None:
+            self.tail = len(self.pieces)
+        no_blank = not is_own and " " not in (line[:1], self.last[-1:]) and not self.last.endswith((",", ";"))
+        if no_blank and before != TERMINAL_WIDTH:
+            self.doubtful[len(self.pieces)] = before
+        self.pieces.append(f"\n{text}" if is_own else text if no_blank and before == TERMINAL_WIDTH else f" {text}")
         self.last = line
+
+    def texts(self) -> tuple[str, tuple[str, ...]]:
+        """Put together in the likeliest way, and in others. A terminal breaks where its line is full, an editor where a word ends.
+
+        So the longest lines are the full ones, if any is. Many of one length, or of a terminal's, are.
+        """
+        first, *others = self._ways()
+        return first, tuple(others)
+
+    def _ways(self) -> tuple[str, ...]:
+        between = "".join(self.pieces)
+        alone = ("".join(self.pieces[: self.tail]),) if self.tail is not None else ()
+        if not self.doubtful:
+            return (*alone, between)
+        full = max(self.doubtful.values())
+        inside = "".join(piece[1:] if self.doubtful.get(at) == full else piece for at, piece in enumerate(self.pieces))
+        if inside.startswith("["):  # the head itself was broken
+            inside = logline.read(inside).text
+        is_terminal = _is_usual(full) or list(self.doubtful.values()).count(full) > 1
+        return (*alone, inside, between) if is_terminal else (*alone, between, inside)
 
 
 _BOOT = re.compile(r"^-- (?:Boot (?P<id>[0-9a-f]{32}|[0-9a-f-]{36})|Reboot) --$")
@@ -64,11 +96,12 @@ _BOLD = re.compile(r"\*\*(\w{1,20}:?)\*\*")
 _ENTITY = re.compile(r"&(?:lt|gt|quot|amp|nbsp|#\d{1,3});")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&", "&nbsp;": " ", "&#39;": "'", "&#34;": '"', "&#60;": "<", "&#62;": ">"}
 # Lines that never go on with another: separators, fences, prompts.
-_APART = re.compile(r"^\s*(?:[_=*~-]{4,}|`{3}|\S{0,60}[$#] |</?\w|\*\*\* )")
+_APART = re.compile(r"^\s*(?:[_=*~-]{4,}|`{3}|\S{0,60}[$#] |<(?!unknown>)/?\w|\*\*\* )")
 # `speaker: ` or `[drm] `: a line of its own wherever it stands.
 _SPEAKS = re.compile(r"^(?:\[[\w:*\s]{1,40}\]|[A-Za-z][\w./-]{0,40}(?: [\w.:/-]{1,40})?:)(?: |$)")
-_UNFINISHED = re.compile(r"[,:;(\-]\s*$")
-_GOES_ON = re.compile(r"[a-z0-9(<'\"|)]")
+_UNFINISHED = re.compile(r"[,:;(\-_=#/<[]\s*$")
+_GOES_ON = re.compile(r"[a-z0-9(<'\"|)=:,;\]/#]|\.\w|.{0,80}\b0x[0-9a-f]")
+_CAPITALS = re.compile(r"[A-Z](?![a-z])")
 # How the kernel's own further lines begin that are events by themselves.
 _OWN = ("NVRM: ", "nvidia-", "[Hardware Error]", "pcieport ")
 
@@ -99,6 +132,8 @@ class Assembler:
         self._fields: Collector | None = None
         self._boot: str | None = None
         self._boots = 0
+        self._width = 0  # of the longest line so far that was broken
+        self._times = 0  # that one of that width was
 
     @property
     def is_open(self) -> bool:
@@ -140,9 +175,9 @@ class Assembler:
         done: list[Record] = []
         if self._open is not None:
             ended, self._open = self._open, None
-            text = ended.pieces[0] if len(ended.pieces) == 1 else "".join(ended.pieces)
+            text, others = (ended.pieces[0], ()) if len(ended.pieces) == 1 else ended.texts()
             line, kernel = ended.line, ended.line.kernel is not False
-            done += (Record(ended.number, each, line.time, line.usec, kernel, self._boot) for each in logline.said(text))
+            done += (Record(ended.number, each, line.time, line.usec, kernel, self._boot, others) for each in logline.said(text))
         if self._fields is not None:
             collected, self._fields = self._fields, None
             done += self._named(collected.number, collected.records())
@@ -171,15 +206,25 @@ class Assembler:
         if read.text.startswith("{") and (fields := logfields.records(read.text, read.kernel)) is not None:
             return self.finish() + self._named(number, fields)
         indent = len(line) - len(line.lstrip())
-        if not read.headed and self._open is not None and _goes_on(self._open, line, indent):
-            self._open.add(line)
-            return []
+        if not read.headed and self._open is not None:
+            is_full = self._is_full(len(self._open.last))
+            if (goes_on := _goes_on(self._open, line, indent, is_full=is_full)) is not False:
+                self._open.add(line, is_doubtful=goes_on is None)
+                return []
         return self._begin(number, line, read)
 
     def _begin(self, number: int, line: str, read: logline.Line) -> list[Record]:
         done = self.finish()
         self._open = _Open(number, read, len(line) - len(line.lstrip()), [read.text], line)
         return done
+
+    def _is_full(self, width: int) -> bool:
+        """Whether a line so wide may have been broken because it was full: a terminal's width, or that of others in this log."""
+        if width == self._width:
+            self._times += 1
+        elif width > self._width:
+            self._width, self._times = width, 1
+        return _is_usual(width) or (width == self._width and self._times > 1 and width >= NARROWEST)
 
     def _records(self, line: str) -> list[logfields.Fields] | None:
         start = line.lstrip(" \t\x1e,[").removeprefix("data: ")
@@ -207,17 +252,35 @@ def _is_object(line: str) -> bool:
     return line.lstrip(" \t\x1e,[").startswith("{")
 
 
-def _goes_on(before: _Open, line: str, indent: int) -> bool:
-    """Whether a line without a head belongs to the record before it."""
+def _is_usual(width: int) -> bool:
+    return width == OTHER_WIDTH or (width >= TERMINAL_WIDTH and width % 10 == 0)
+
+
+def _makes_a_speaker(begun: str, text: str) -> bool:
+    """Whether two lines begin as one of the kernel's speakers, and neither does by itself."""
+    return begun != "" and is_spoken(begun + text) and not is_spoken(begun) and not is_spoken(text)
+
+
+def _goes_on(before: _Open, line: str, indent: int, *, is_full: bool) -> bool | None:
+    """Whether a line without a head belongs to the record before it; None: perhaps."""
     text = line.strip()
     if len(before.pieces) >= MOST_LINES or _APART.match(line):
         return False
+    headed = before.line.headed
     if indent > before.indent:
-        return before.line.headed or not text.startswith(_OWN)
-    is_full = len(before.last) == TERMINAL_WIDTH
-    if text.startswith(_OWN) or (_SPEAKS.match(text) and not (is_full and before.line.headed)):
+        return headed or not text.startswith(_OWN)
+    if text.startswith(_OWN):
         return False
     last = before.last.rstrip()
-    if is_full or _UNFINISHED.search(last):
+    perhaps = None if headed and before.tail is None and len(before.last) >= NARROWEST and not is_spoken(text) else False
+    if headed and len(before.pieces) == 1 and _makes_a_speaker(before.pieces[0], text):
         return True
-    return not last.endswith((".", "!")) and _GOES_ON.match(text) is not None
+    if _SPEAKS.match(text) and not (headed and (is_full or last.endswith((":", ",")))):
+        return perhaps
+    if _UNFINISHED.search(last) or len(before.last) == TERMINAL_WIDTH:
+        return True
+    if last.endswith((".", "!")):
+        return perhaps
+    if is_full or _GOES_ON.match(text) or (_CAPITALS.match(text) and last[-1:].isupper()):
+        return True
+    return perhaps

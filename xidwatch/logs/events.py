@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 
 from xidwatch.core.logevents import Found
@@ -17,10 +17,18 @@ _Step = tuple[Block | None, bool]  # a block; none: give out what is known; whet
 _Searched = tuple[Block | None, Sequence[int], bool]  # the same with the block's offsets
 
 
-def events(chunks: Iterable[bytes | None], search: Search, xids: Mapping[int, XidRule], *, ahead: bool = False) -> Iterator[list[Found]]:
+def events(
+    chunks: Iterable[bytes | None],
+    search: Search,
+    xids: Mapping[int, XidRule],
+    *,
+    ahead: bool = False,
+    ended: Callable[[int], None] = lambda _lines: None,
+) -> Iterator[list[Found]]:
     """Events as soon as they are over; an empty list while there are none, so that the caller may look at the time.
 
-    Chunks as `source` and `follow` give them. `ahead`: search in another thread, where the finder lets one run.
+    Chunks as `source` and `follow` give them. `ahead`: search in another thread, where the finder lets one run. `ended`: told at the
+    end of each log of how many lines it was.
     """
     steps = _steps(chunks)
     reader = Reader(xids, search.count)
@@ -29,6 +37,7 @@ def events(chunks: Iterable[bytes | None], search: Search, xids: Mapping[int, Xi
         if ends or block is None:
             found += reader.finish()
         if ends:
+            ended(reader.lines)
             reader = Reader(xids, search.count)
         yield found
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pwd
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from xidwatch.cli.telling import user
 from xidwatch.clock import SystemClock
 from xidwatch.config import DEFAULT_CONFIG, Config, ConfigError, Rules, load_config, load_rules, overrides_dir, rules_dir, template
 from xidwatch.core import suspects
@@ -130,10 +130,10 @@ def _source(arguments: argparse.Namespace, config: Config, rules: Rules) -> Sour
     from xidwatch.cli.init_source import from_daemon, from_hardware  # here: other commands must not pay for the daemon's modules
 
     try:
-        source = from_daemon(arguments.state_dir, anew=arguments.force, user=_user())
+        source = from_daemon(arguments.state_dir, anew=arguments.force, user=user())
         if source is None:
             source = from_hardware(
-                arguments.state_dir.absolute(), config, rules, anew=arguments.force, write=not arguments.dry_run, user=_user()
+                arguments.state_dir.absolute(), config, rules, anew=arguments.force, write=not arguments.dry_run, user=user()
             )
     except PermissionError as error:
         raise Refused(EX_CANTCREAT, f"{error.filename}: permission denied. Run as root, or choose a --state-dir of your own") from error
@@ -147,17 +147,6 @@ def _engines(arguments: argparse.Namespace, offered: Offered) -> tuple[EngineSus
 
     pids = [int(pid) for on_it in offered.holders.values() for pid in on_it.split() if pid.isdecimal()]
     return suspects.engines(search_engines(arguments.state_dir, pids), offered.holders)
-
-
-def _user() -> str:
-    """Who sits there, as far as sudo or the passwd file knows; a claim, and recorded as one."""
-    name = os.environ.get("SUDO_USER", "")
-    if name:
-        return name
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return ""
 
 
 # -------------------------------------------------------------------------------------------------------------- to be seen
@@ -184,7 +173,7 @@ def _dry_run(arguments: argparse.Namespace, source: Source, text: str) -> int:
     if not arguments.json and arguments.only != "baseline":
         print(f"\n# --- {_config_path(arguments)}\n{text}", end="")
     if not arguments.json and arguments.only != "config":
-        written = offer.as_accepted(source.offered, SystemClock().now(), os.getuid(), _user())
+        written = offer.as_accepted(source.offered, SystemClock().now(), os.getuid(), user())
         print(f"\n# --- {arguments.state_dir / NAME}\n{json.dumps(json.loads(encode(written)), indent=1)}")
     _say("nothing was written")
     return FAILED if source.offered.obstacles else 0

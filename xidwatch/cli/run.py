@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     from xidwatch.daemon.main import run as run_daemon
     from xidwatch.daemon.notify import Notifier
     from xidwatch.daemon.rundir import AlreadyRunning, run_dir
-    from xidwatch.daemon.service import Settings
+    from xidwatch.daemon.settings import Settings
 
     try:
         config = load_config(arguments.config)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from typing import Any
 
 from xidwatch.clock import BOOT_ID
-from xidwatch.daemon.rundir import STATE, find_run_dir
+from xidwatch.places import STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, state
 from xidwatch.records.state import ConditionState, StateFile
 from xidwatch.report.words import clean
@@ -34,13 +33,11 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 healthy, 1 degraded, 2 failed, 3 unknown or not running."""
     try:
-        shown = state.read(find_run_dir(arguments.state_dir) / STATE)
+        shown = state.read(find_run_dir(arguments.state_dir) / STATE_FILE)
     except RecordError as error:
         print(f"xidwatch: {error}", file=sys.stderr)
         return EXIT["unknown"]
-    fresh: str = state.freshness(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
-    if fresh == "fresh" and shown.pid is not None and not _lives(shown.pid):
-        fresh = "dead"
+    fresh = state.standing(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
     verdict = shown.verdict if fresh in ("fresh", "replayed") else "unknown"
     if arguments.json:
         plain = json.loads(state.encode(shown))
@@ -91,17 +88,6 @@ def _doubts(shown: StateFile, fresh: str) -> list[str]:
     if fresh == "stale":
         return [f"  older than three intervals: it was {shown.verdict}, what is true now nobody knows. Is it hanging, is its disk full?"]
     return []
-
-
-def _lives(pid: int) -> bool:
-    """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _unknown(conditions: list[ConditionState]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from xidwatch.core.aer import Errors
+from xidwatch.core.gate_model import Gate, Maintenance
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import ConditionKey, Output
 from xidwatch.core.model import Incident, Readings
@@ -31,6 +32,8 @@ class State:
     incident: Incident | None = None
     dumps: tuple[float, ...] = ()  # wall times of the last day's dumps
     driver_released: bool = False
+    gates: Mapping[str, Gate] = field(default_factory=dict)  # by unit
+    maintenance: Maintenance | None = None
     looked_at: float = float("-inf")  # monotonic time of the last immediate look asked for
     next_id: int = 1
 

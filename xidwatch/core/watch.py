@@ -26,6 +26,7 @@ from xidwatch.core.messages import (
     KernelRecord,
     Learnt,
     Looked,
+    MaintenanceSet,
     Output,
     Restored,
     Row,
@@ -81,6 +82,8 @@ def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tu
             _accept(now, given)
         case DumpFailed(incident=name):
             edges.dump_failed(now, name)
+        case MaintenanceSet():
+            _maintain(now, given)
     return now.done()
 
 
@@ -166,6 +169,13 @@ def _accept(now: Step, given: BaselineAccepted) -> None:
     edges.judge(now, dict.fromkeys(known.facts, ("present", "identity", "link_width", "in_baseline")), given.at, polled=False)
     edges.retire(now, _strangers(now), given.at)
     edges.close_if_over(now, given.at)
+
+
+def _maintain(now: Step, given: MaintenanceSet) -> None:
+    """The driver is let go at once, so that nothing here pins its module; when it is over, NVML is asked again as before."""
+    now.change(maintenance=given.maintenance)
+    if given.maintenance is not None:
+        now.out.append(Action(now.id("a"), given.at, ActionKind.RELEASE_DRIVER, "maintenance"))
 
 
 def _renewed(now: Step, at: Moment) -> None:

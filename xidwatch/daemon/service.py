@@ -6,18 +6,19 @@ kernel log, uevents, answers, looks ──► step(rules, state, input) ──�
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from xidwatch import __version__
 from xidwatch.clock import Clock, iso
-from xidwatch.config import Config, Rules, as_mapping
-from xidwatch.core import remarks, ticks, watch
+from xidwatch.config import Rules, as_mapping
+from xidwatch.core import comparison, remarks, ticks, watch
+from xidwatch.core.gate_model import Gate
 from xidwatch.core.messages import DumpFailed, Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
-from xidwatch.daemon import dumping, family, lines, past, views
+from xidwatch.daemon import dumping, family, lines, past, upkeep, views
 from xidwatch.daemon.acting import Hands
 from xidwatch.daemon.baselines import Baselines, Known
 from xidwatch.daemon.dumping import Dumps
@@ -29,12 +30,13 @@ from xidwatch.daemon.loop import Loop, Throttle
 from xidwatch.daemon.memory import Memory, cells
 from xidwatch.daemon.metrics import SnapshotCollector
 from xidwatch.daemon.notify import Notifier
-from xidwatch.daemon.nursery import Nursery
-from xidwatch.daemon.oneself import Oneself
+from xidwatch.daemon.orders import Orders
 from xidwatch.daemon.probes import deadlines, preload, specs, sysfs_root
 from xidwatch.daemon.rundir import RunDir
 from xidwatch.daemon.scribe import ERROR, INFO, NOTICE, WARNING, Scribe
+from xidwatch.daemon.settings import Settings
 from xidwatch.daemon.ticker import Ticker
+from xidwatch.daemon.upkeep import Upkeep
 from xidwatch.daemon.workers import ProbeSpec, Workers
 from xidwatch.records import journal
 from xidwatch.records.recovery import Recovered, RecoveredRecord
@@ -45,28 +47,6 @@ RECOVERY_SECONDS = 10.0  # the journal is waited for this long: a busy host read
 CHECKPOINT_TICKS = 120
 UNKNOWN_PAST = "not asked before the journal has been read: an earlier run may have let the driver go"
 RELEASED = "released after a driver-fatal Xid; not asked again before a driver reload, a reboot, or `xidwatch allow-driver`"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How it was started. `specs` replaces the probes (tests and benchmarks bring their own)."""
-
-    state_dir: Path
-    run_dir: Path
-    config: Config
-    rules: Rules
-    config_path: Path | None = None
-    log: str = "terminal"  # terminal, plain or journal
-    once: bool = False
-    specs: tuple[ProbeSpec, ...] | None = None
-    rule_places: tuple[Path, Path] | None = None  # the rules, and a site's own over them, to be read again at a reload
-    oneself: Oneself = field(default_factory=Oneself.here)
-    nursery: type[Nursery] = Nursery  # whose children do the work
-
-    @property
-    def evidence_dirs(self) -> tuple[Path, ...]:
-        """The state directory first, then the further ones."""
-        return tuple(dict.fromkeys((self.state_dir, *(Path(name) for name in self.config.evidence_dirs))))
 
 
 class Daemon:
@@ -129,6 +109,8 @@ class Daemon:
         self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self._outcome, self._looked, self._parted)
         self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
         self.inventory.on_change = self._inventoried
+        self.orders = Orders(self.rundir, self.clock, self.scribe)
+        self.upkeep = Upkeep(self.clock, self.scribe, self.inventory, self._maintained, self.take)
         interval = self.config.interval_seconds
         self.ticker = Ticker(loop, self.workers, deadlines(chosen, self.config), interval, self._refusals, self._ticked)
 
@@ -238,6 +220,14 @@ class Daemon:
     def _known(self) -> Known:
         return self._conditions, self._state, self.memory.inventory
 
+    def _maintained(self) -> upkeep.Known:
+        return self._state.maintenance, comparison.here(self._state.readings, self.memory.inventory)
+
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """By unit, as they stand."""
+        return self._state.gates
+
     @property
     def has_released(self) -> bool:
         """NVML is not asked, because of a driver-fatal Xid."""
@@ -256,9 +246,9 @@ class Daemon:
     # ---------------------------------------------------------------------------------------------------------- ticks
 
     def _refusals(self) -> Mapping[str, str]:
-        if self._begun and not self._state.driver_released:
+        why = UNKNOWN_PAST if not self._begun else RELEASED if self._state.driver_released else self.upkeep.refusal()
+        if not why:
             return {}
-        why = RELEASED if self._begun else UNKNOWN_PAST
         return {name: why for name, spec in self.workers.specs.items() if spec.holds_driver}
 
     def _looked(self, given: Looked) -> None:
@@ -285,7 +275,9 @@ class Daemon:
         if self._state.driver_released:
             self.scribe.say("nvml:released", f"nvml: {RELEASED}")
         self.take(SampleTaken(Sample(number, at, self.clock.boot_id, readings)))
-        self.inventory.renew(answers, released=self._state.driver_released)
+        self.inventory.renew(answers, released=self._state.driver_released or self._state.maintenance is not None)
+        self.upkeep.tick()
+        self.orders.look()
         if number % CHECKPOINT_TICKS == 1:
             self.checkpoint()
         self._showing.now()

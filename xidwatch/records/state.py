@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ VERSION = 1
 WORLD_READABLE = 0o644
 STALE_INTERVALS = 3
 
-Freshness = Literal["fresh", "stale", "other boot", "replayed"]
+Freshness = Literal["fresh", "stale", "other boot", "replayed", "dead"]
 
 
 class ConditionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,11 +46,12 @@ class ConditionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     """What the gate says about one engine, and what was seen of it.
 
-    `unit`: active/running and the like, as systemd says, "" when it did not. `gpus_by`: "configured", "found", "" when they are
-    not known.
+    `since`: of the gate's state. `lease`: until when its one start is granted. `unit`: active/running and the like, as systemd
+    says, "" when it did not. `gpus_by`: "configured", "found", "" when they are not known.
     """
 
     state: str | None = None
+    since: str | None = None
     may_start: bool | None = None
     why: str = ""
     lease: str | None = None
@@ -142,6 +144,23 @@ def freshness(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
         return "other boot"
     age_ms = now_mono_ms - state.mono_ms
     return "fresh" if 0 <= age_ms <= STALE_INTERVALS * state.interval_s * 1000 else "stale"
+
+
+def standing(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
+    """The same of this host and now: "dead" when the process that wrote it is gone without a word."""
+    fresh = freshness(state, now_mono_ms, boot_id)
+    return "dead" if fresh == "fresh" and state.pid is not None and not _lives(state.pid) else fresh
+
+
+def _lives(pid: int) -> bool:
+    """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):

@@ -166,6 +166,14 @@ def restored(gate: Gate, boot_id: str) -> Gate:
     return replace(gate, asked="", holds_since=None, lease=None, since=since)
 
 
+def after_maintenance(gate: Gate, at: Moment) -> Gate:
+    """Whatever ran or did not has to be looked at anew; what was held stays held."""
+    state = {RUNNING: ADOPTING, OFF: ADOPTING, STARTING: ADOPTING, STOPPING: HELD, PROVING: HELD}.get(gate.state, gate.state)
+    if state is gate.state:
+        return gate
+    return replace(gate, state=state, since=at, why="maintenance is over", lease=None, asked="", holds_since=None, by_itself=False)
+
+
 def may_start(gate: Gate, seen: Seen) -> bool | None:
     """What `xidwatch gate` says: True open, False closed, None nobody knows."""
     if gate.state in (STOPPING, HELD, PROVING, LATCHED):
@@ -214,7 +222,7 @@ def _of_unit(gate: Gate, seen: Seen, unit: Unit) -> Iterator[tuple[Event, str]]:
     lost = "; ".join(seen.lost)
     lately = gate.by_itself and seen.at.mono - gate.since.mono < ENDED_LATELY_SECONDS
     is_ours = gate.state in (RUNNING, STARTING) or (gate.state is ADOPTING and unit.wanted) or (gate.state is OFF and lately)
-    if seen.lost and is_ours and not seen.overridden and unit.how != "stopped":
+    if seen.lost and is_ours and not seen.overridden and (unit.how != "stopped" or gate.state is not OFF):
         yield Event.DOWN_LOST, f"it has ended: {lost}"
     if unit.how == "skipped":
         yield Event.SKIPPED, "systemd has left it out, since the gate was not open"

@@ -36,7 +36,7 @@ look() {
         oneshot) say "$unit is of Type=oneshot: if it only starts a container, gate what keeps that container running" ;;
     esac
     if [ -x "$bindir/xidwatch" ]; then
-        "$bindir/xidwatch" check --only engines >&2 || true
+        "$bindir/xidwatch" check --only engines --only containers >&2 || true
     else
         say "xidwatch is not installed in $bindir (make install): until it is, $unit starts without being gated, and says so"
     fi

@@ -190,6 +190,8 @@ def show(answers: list[Answer], *, as_json: bool) -> int:
         print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=1))
     else:
         print("\n".join(describe(each) for each in answers))
+        for each in answers:
+            print("".join(f"  {clean(rung)}\n" for rung in each.engine.recovery) if each.engine else "", end="")
     for each in answers:
         if each.code != OPEN and each.unit and not as_json:
             print(f"xidwatch: {hint(each)}", file=sys.stderr)
@@ -231,6 +233,7 @@ def _plain(each: Answer) -> dict[str, object]:
         "since": engine.since if engine else None,
         "may_start": engine.may_start if engine else None,
         "lease": engine.lease if engine else None,
+        "recovery": list(engine.recovery) if engine else [],
         "order": {"until": ordered.until, "reason": ordered.reason, "by": ordered.by} if ordered else None,
     }
 

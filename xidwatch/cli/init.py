@@ -94,8 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    config, rules = _settings(arguments)
-    source = _source(arguments, config, rules)
+    config, rules = settings(arguments)
+    source = open_source(arguments, config, rules, anew=arguments.force, write=not arguments.dry_run)
     try:
         engines = _engines(arguments, source.offered)
         _show(arguments, source, engines)
@@ -115,8 +115,8 @@ def _run(arguments: argparse.Namespace) -> int:
 # ------------------------------------------------------------------------------------------------------------ what is here
 
 
-def _settings(arguments: argparse.Namespace) -> tuple[Config, Rules]:
-    """What is configured already stays so; a file that is yet to be written is no mistake."""
+def settings(arguments: argparse.Namespace) -> tuple[Config, Rules]:
+    """What is configured already stays so; a file that is yet to be written is no mistake. Raises Refused."""
     path = arguments.config if arguments.config is not None and arguments.config.exists() else None
     try:
         config = load_config(path) if path or arguments.config is None else Config()
@@ -126,15 +126,14 @@ def _settings(arguments: argparse.Namespace) -> tuple[Config, Rules]:
         raise Refused(EX_CONFIG, "\nxidwatch: ".join([*error.problems, cure])) from error
 
 
-def _source(arguments: argparse.Namespace, config: Config, rules: Rules) -> Source:
+def open_source(arguments: argparse.Namespace, config: Config, rules: Rules, *, anew: bool, write: bool) -> Source:
+    """A running daemon, else the hardware itself. Raises Refused."""
     from xidwatch.cli.init_source import from_daemon, from_hardware  # here: other commands must not pay for the daemon's modules
 
     try:
-        source = from_daemon(arguments.state_dir, anew=arguments.force, user=user())
+        source = from_daemon(arguments.state_dir, anew=anew, user=user())
         if source is None:
-            source = from_hardware(
-                arguments.state_dir.absolute(), config, rules, anew=arguments.force, write=not arguments.dry_run, user=user()
-            )
+            source = from_hardware(arguments.state_dir.absolute(), config, rules, anew=anew, write=write, user=user())
     except PermissionError as error:
         raise Refused(EX_CANTCREAT, f"{error.filename}: permission denied. Run as root, or choose a --state-dir of your own") from error
     except (OSError, ValueError) as error:

@@ -17,9 +17,10 @@ from typing import Any
 from xidwatch.clock import BOOT_ID
 from xidwatch.places import STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, state
-from xidwatch.records.state import ConditionState, StateFile
+from xidwatch.records.state import ConditionState, EngineState, StateFile
 from xidwatch.report.words import clean
 
+MAY_START = {True: "may start", False: "may not start", None: "nobody knows whether it may start"}
 EXIT = {"healthy": 0, "degraded": 1, "failed": 2, "unknown": 3}
 
 
@@ -51,6 +52,9 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     """For people: the verdict first, then what it rests on."""
     lines = [f"{verdict} since {shown.since}  (tick {shown.tick}, recorded {shown.time}, every {shown.interval_s:g} s)"]
     lines += _doubts(shown, fresh)
+    if shown.maintenance:
+        on = shown.maintenance
+        lines.append(f"  maintenance until {on.until}, by {clean(on.by) or 'nobody known'}: {clean(on.reason)}  (nothing is acted on)")
     if shown.incident:
         lines.append(f"  incident open: {shown.incident}  (xidwatch report)")
     lines += [f"  TRUE    {c.type} {c.subject} since {c.since}: {clean(c.reason)}" for c in shown.conditions if c.status == "TRUE"]
@@ -59,12 +63,26 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     lines.append(f"  {sum(1 for c in shown.conditions if c.status == 'FALSE')} conditions looked at and good")
     lines += _baseline(shown)
     for unit, engine in sorted(shown.engines.items()):
-        gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
-        lines.append(f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}")
+        lines += _engine(unit, engine)
     for name, probe in sorted(shown.probes.items()):
         stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
         answered = "answers" if probe.success else f"does not answer{': ' + clean(probe.text) if probe.text else ''}"
         lines.append(f"  probe {name}: {answered}{stuck}")
+    return lines
+
+
+def _engine(unit: str, engine: EngineState) -> list[str]:
+    gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
+    lines = [f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}"]
+    if engine.state:
+        since, why = f" since {engine.since}" if engine.since else "", f": {clean(engine.why)}" if engine.why else ""
+        lease = f", one start granted until {engine.lease}" if engine.lease else ""
+        lines.append(f"    gate {engine.state}{since}, {MAY_START[engine.may_start]}{lease}{why}")
+    if engine.order:
+        lines.append(f"    open until {engine.order} by an operator's order, whatever is known (xidwatch gate --close {clean(unit)})")
+    if engine.recovery:
+        lines.append("    what could bring its hardware back, least invasive first; none of it is done by itself:")
+        lines += [f"      {clean(rung)}" for rung in engine.recovery]
     return lines
 
 

@@ -5,6 +5,7 @@ kernel log, uevents, answers, looks ──► step(rules, state, input) ──�
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,12 @@ from xidwatch import __version__
 from xidwatch.clock import Clock, iso
 from xidwatch.config import Rules, as_mapping
 from xidwatch.core import comparison, remarks, ticks, watch
-from xidwatch.core.gate_model import Gate
+from xidwatch.core.gate_model import Gate, GateMoved, GateState
 from xidwatch.core.messages import DumpFailed, Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
-from xidwatch.daemon import dumping, family, lines, past, upkeep, views
+from xidwatch.daemon import dumping, engine_views, family, lines, past, upkeep, views
 from xidwatch.daemon.acting import Hands
 from xidwatch.daemon.baselines import Baselines, Known
 from xidwatch.daemon.dumping import Dumps
@@ -83,6 +84,7 @@ class Daemon:
         self._verdict = ("unknown", self.clock.now())
         self._history = views.ProbeHistory()
         self._dumps_taken = 0
+        self._entered = {state: Counter[str]() for state in GateState}  # how often in this run, by engine
         self._records_trouble = ""
         self._parting: Readings = {}  # a released worker's last words, for the next row
         self.memory = Memory()
@@ -199,6 +201,9 @@ class Daemon:
                     self._row(sample)
                 case Learnt():
                     self.baselines.write()
+                case GateMoved(before=before, gate=gate):
+                    self._entered[gate.state][gate.unit] += before is not gate.state
+                    self.show()  # before anything is done: the start that follows asks this very file
                 case Action():
                     self._dumps_taken += output.kind is ActionKind.TAKE_DUMP
                     self._hands.carry_out(output, number)
@@ -333,7 +338,8 @@ class Daemon:
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)
-        stuck, engines = self._stuck(), views.engines(self.settings.config.engines, self._state)
+        stuck = self._stuck()
+        engines = engine_views.shown(self.settings.config.engines, self._conditions, self._state, now, self.orders.in_force)
         self.rundir.write_state(
             views.state_file(
                 self._conditions,
@@ -363,6 +369,8 @@ class Daemon:
             dumps=self._dumps_taken,
             engines=engines,
             behind=min(self.evidence.behind_seconds(now.mono).values()),
+            starts=self._entered[GateState.STARTING],
+            stops=self._entered[GateState.STOPPING],
         )
 
     # --------------------------------------------------------------------------------------------- processes, records

@@ -4,8 +4,9 @@
 
     {"v":1,"boot_id":"5f0c...","mono_ms":3620011,"verdict":"failed","since":"2026-09-17T02:10:08Z",
      "conditions":[{"subject":"gpu:0000:11:00.0","type":"GpuLost","status":"TRUE","since":"..."}],
-     "engines":{"vllm.service":{"state":"HELD","may_start":false,"why":"4 of 4 GPUs lost","lease":null,
-                                "unit":"inactive/dead","invocation_id":"","gpus":["0000:11:00.0"],"gpus_by":"found"}}}
+     "engines":{"vllm.service":{"state":"HELD","since":"2026-09-17T02:10:21.118Z","may_start":false,"why":"4 of 4 GPUs lost","lease":null,
+                                "unit":"inactive/dead","invocation_id":"","gpus":["0000:11:00.0"],"gpus_by":"found","order":null,
+                                "recovery":["warm reboot: sync, then systemctl reboot"]}}}
 
 `children.json`: worker processes that were alive, so that a successor can adopt what is stuck:
 
@@ -48,6 +49,8 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
 
     `since`: of the gate's state. `lease`: until when its one start is granted. `unit`: active/running and the like, as systemd
     says, "" when it did not. `gpus_by`: "configured", "found", "" when they are not known.
+    `order`: until when an operator has opened the gate past this. `recovery`: what could bring its hardware back, least invasive first,
+    and what stands in the way of each.
     """
 
     state: str | None = None
@@ -59,6 +62,8 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     invocation_id: str = ""
     gpus: tuple[str, ...] = ()
     gpus_by: str = ""
+    order: str | None = None
+    recovery: tuple[str, ...] = ()
 
 
 class BaselineState(msgspec.Struct, frozen=True, kw_only=True):

@@ -174,17 +174,6 @@ def after_maintenance(gate: Gate, at: Moment) -> Gate:
     return replace(gate, state=state, since=at, why="maintenance is over", lease=None, asked="", holds_since=None, by_itself=False)
 
 
-def may_start(gate: Gate, seen: Seen) -> bool | None:
-    """What `xidwatch gate` says: True open, False closed, None nobody knows."""
-    if gate.state in (STOPPING, HELD, PROVING, LATCHED):
-        return False
-    if gate.state is STARTING:
-        return gate.lease is not None and seen.at.mono < gate.lease.until.mono
-    if seen.lost:
-        return False
-    return None if gate.state is ADOPTING or seen.unclear else True
-
-
 # -------------------------------------------------------------------------------------------------------------- events
 
 

@@ -143,13 +143,6 @@ def look(now: Step, engine: GateSettings, given: Input, at: Moment) -> Seen:
     )
 
 
-def shown(rules_and_state: Step, engine: GateSettings, at: Moment) -> bool | None:
-    """Whether it may start now, for those who ask without asking."""
-    if rules_and_state.state.maintenance is not None:
-        return None
-    return gate.may_start(rules_and_state.state.gates[engine.unit], look(rules_and_state, engine, DumpEnded(at, "", ""), at))
-
-
 def _answers(given: Input, own: Gate) -> tuple[tuple[str, str, tuple[str, ...]] | None, tuple[str, str, str] | None, str]:
     """What an input says to this gate and no other: of its own stop, of its own start, of an operator."""
     match given:

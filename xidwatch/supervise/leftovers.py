@@ -20,7 +20,7 @@ from xidwatch.probes import engine_processes
 
 CGROUPS = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
-SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  looked at, never written
 NAMES = ("psm_", "nccl-", "torch_", "sem.mp-", "sem.loky-", "vllm", "sglang")
 MOST_NAMED = 8
 STACK_LINES = 6
@@ -37,7 +37,9 @@ def processes(group: str, *, cgroups: Path = CGROUPS, proc: Path = PROC) -> tupl
     return tuple(line for pid in engine_processes.read(place, proc).pids if (line := _process(pid, proc)))
 
 
-def that_stay(group: str, *, monotonic: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> tuple[str, ...]:
+def that_stay(
+    group: str, *, monotonic: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> tuple[str, ...]:
     """The same, when those that are only about to end have had the time for it."""
     end = monotonic() + ENDING_SECONDS
     left = processes(group)

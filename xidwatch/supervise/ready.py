@@ -27,19 +27,21 @@ PROMPT = "Hello"
 
 
 def page(endpoint: Endpoint) -> str:
-    """"" when it answers 200; else what it says instead."""
+    """What it says instead of 200; empty when it says that."""
     status, _ = _ask(endpoint, endpoint.path, None, PAGE_SECONDS)
     return "" if status == OK else f"{endpoint.path}: {status}"
 
 
 def token(base: Endpoint) -> tuple[str, str]:
-    """The token it gave, and "" or why there is none."""
+    """The token it gave, and why there is none, of which one is empty."""
     root = base.path.rstrip("/")
     status, listed = _ask(base, f"{root}/models", None, PAGE_SECONDS)
     names = [str(each.get("id", "")) for each in _list(listed, "data")]
     if status != OK or not names:
         return "", f"{root}/models: {status if status != OK else 'names no model'}"
-    status, said = _ask(base, f"{root}/completions", {"model": names[0], "prompt": PROMPT, "max_tokens": 1, "temperature": 0}, TOKEN_SECONDS)
+    status, said = _ask(
+        base, f"{root}/completions", {"model": names[0], "prompt": PROMPT, "max_tokens": 1, "temperature": 0}, TOKEN_SECONDS
+    )
     if status in NOT_THERE:
         message = {"role": "user", "content": PROMPT}
         asked = {"model": names[0], "messages": [message], "max_tokens": 1, "temperature": 0}

@@ -75,5 +75,3 @@ def how_it_ended(values: Values) -> str:
     if isinstance(status, int) and values.get("exit_code") in (1, 2, 3):
         parts.append(f"{'status' if values.get('exit_code') == 1 else 'signal'} {status}")
     return f"{values.get('active_state')} ({', '.join(parts)})" if parts else str(values.get("active_state"))
-
-

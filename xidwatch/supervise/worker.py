@@ -105,7 +105,9 @@ class Worker:
 
         def has_settled(values: Values) -> bool:
             is_another = not isinstance(values.get("invocation_id"), Missing) and values.get("invocation_id") != old
-            return values.get("active_state") == "active" or (units.is_down(values) and (is_another or values.get("result") == "exec-condition"))
+            return values.get("active_state") == "active" or (
+                units.is_down(values) and (is_another or values.get("result") == "exec-condition")
+            )
 
         after = self._until(unit, has_settled, deadline)
         invocation = str(after.get("invocation_id", ""))
@@ -160,5 +162,3 @@ class Worker:
         """Until it is time to look again. Raises NobodyListens."""
         if select.select([self._channel], [], [], POLL_SECONDS)[0]:
             raise NobodyListens
-
-

@@ -8,7 +8,8 @@ export PREFIX BINDIR UNITDIR DESTDIR
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test rig-container lint format bench fuzz nvml-fake rig rig-shell wheel check-package lock install uninstall clean
+.PHONY: help run test rig-container lint format bench fuzz nvml-fake rig rig-shell wheel check-package lock install uninstall \
+	install-gate uninstall-gate clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | expand -t 16
@@ -72,6 +73,12 @@ lock:  ## write the locks anew (ARGS="--upgrade" for newer versions)
 
 install:  ## as a service under /opt (root); enables and starts nothing
 	@scripts/install.sh
+
+install-gate:  ## UNIT=vllm.service starts only when xidwatch says that its hardware is there and well (root)
+	@scripts/install-gate.sh "$(UNIT)"
+
+uninstall-gate:  ## UNIT=vllm.service starts as if there were no xidwatch (root)
+	@scripts/install-gate.sh --remove "$(UNIT)"
 
 uninstall:  ## take it out again, keep the evidence (root)
 	@scripts/uninstall.sh

@@ -1,6 +1,6 @@
 """`python -m bench [NAME...]`: run benchmarks and print one table.
 
-Every benchmark but `decode` runs the whole daemon, with a fake NVML library behind the shipped probe and a sysfs tree in memory, or
+Every benchmark but `decode` and `gate` runs the whole daemon, with a fake NVML library behind the shipped probe and sysfs in memory, or
 with `--nvml real` on what this machine has. The kernel log is always a pipe: nothing is read from or written to /dev/kmsg.
 """
 
@@ -16,13 +16,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import decode, hotspots, idle, latency, memory, scrape, startup, ticks, trace
+from bench import decode, gate, hotspots, idle, latency, memory, scrape, startup, ticks, trace
 from bench.daemon import BenchError
 from bench.figures import Figure, table
 from bench.options import Options
 
 BENCHES: dict[str, Callable[[Options], list[Figure]]] = {
-    module.NAME: module.run for module in (ticks, memory, idle, trace, latency, scrape, startup, decode, hotspots)
+    module.NAME: module.run for module in (ticks, memory, idle, trace, latency, scrape, startup, gate, decode, hotspots)
 }
 ONLY_BY_NAME = frozenset({hotspots.NAME})
 ONLY_FAKE = frozenset({hotspots.NAME, latency.NAME, trace.NAME})

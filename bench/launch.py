@@ -12,7 +12,7 @@ from typing import Any
 from xidwatch.config import load_rules, parse_config, rules_dir
 from xidwatch.daemon.main import run
 from xidwatch.daemon.probes import specs
-from xidwatch.daemon.service import Settings
+from xidwatch.daemon.settings import Settings
 from xidwatch.daemon.workers import ProbeSpec
 
 

@@ -32,10 +32,15 @@ echo "wheel: $(basename "$wheel") works in an empty environment" >&2
 
 export DESTDIR=$scratch/host PREFIX=/opt/xidwatch BINDIR=/usr/local/bin UNITDIR=/usr/local/lib/systemd/system
 gate=$DESTDIR/etc/systemd/system/engine.service.d/50-xidwatch.conf
-mkdir -p "$(dirname "$gate")" "$DESTDIR/var/lib/xidwatch"
-touch "$gate" "$DESTDIR/var/lib/xidwatch/evidence"
+mkdir -p "$DESTDIR/var/lib/xidwatch"
+touch "$DESTDIR/var/lib/xidwatch/evidence"
 "$root/scripts/install.sh"
 "$root/scripts/install.sh"
+"$root/scripts/install-gate.sh" engine.service
+grep -q '^ExecCondition=+' "$gate" || die "make install-gate: no gate"
+"$root/scripts/install-gate.sh" --remove engine
+[ ! -e "$(dirname "$gate")" ] || die "make uninstall-gate: left something behind"
+"$root/scripts/install-gate.sh" engine
 carries_rules "$DESTDIR$PREFIX/bin/python" "make install"
 [ -f "$DESTDIR$UNITDIR/xidwatch.service" ] || die "make install: no unit"
 [ "$(readlink "$DESTDIR$BINDIR/xidwatch")" = "$PREFIX/bin/xidwatch" ] || die "make install: no link"

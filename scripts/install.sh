@@ -102,11 +102,6 @@ install_links() {
     install -m 644 "$work/xidwatch.service" "$destdir$unitdir/xidwatch.service"
 }
 
-reload_systemd() {
-    [ -z "$destdir" ] && [ -d /run/systemd/system ] || return 0
-    systemctl daemon-reload
-}
-
 next_steps() {
     local version
     version=$("$destdir$prefix/bin/python" -B -c 'import xidwatch; print(xidwatch.__version__)')
@@ -116,9 +111,10 @@ next_steps() {
     elif [ ! -d /run/systemd/system ]; then
         say "systemd does not run here; start it by hand: $bindir/xidwatch run"
     elif systemctl --quiet is-active xidwatch.service; then
-        say "the running service is still the old version; next: systemctl restart xidwatch"
+        say "the running service is still the old version; next: systemctl daemon-reload, then systemctl restart xidwatch"
+        say "(no reload was done: with some container runtimes it takes the GPUs away from containers that run)"
     else
-        say "nothing was started; next: xidwatch init, then systemctl enable --now xidwatch"
+        say "nothing was started; next: xidwatch init, systemctl daemon-reload, then systemctl enable --now xidwatch"
         say "then look: systemctl status xidwatch; xidwatch status"
     fi
 }
@@ -136,5 +132,4 @@ add_systemd_python
 finish_stage
 swap_in
 install_links
-reload_systemd
 next_steps

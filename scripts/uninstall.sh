@@ -35,6 +35,10 @@ remove_gates() {
     local base gate
     for base in /etc/systemd/system /run/systemd/system "$unitdir"; do
         for gate in "$destdir$base"/*.d/50-xidwatch.conf; do
+            grep -q xidwatch "$gate" || {
+                say "left alone, since it does not speak of xidwatch: $gate"
+                continue
+            }
             rm -f "$gate"
             rmdir --ignore-fail-on-non-empty "$(dirname "$gate")"
             say "removed $gate"
@@ -63,10 +67,11 @@ remove_program() {
     rm -rf "$destdir$prefix" "$destdir$prefix.new" "$destdir$prefix.old"
 }
 
+# No daemon-reload: with some container runtimes it takes the GPUs away from containers that run.
 forget_runtime() {
     if systemd_runs; then
-        systemctl daemon-reload
         systemctl reset-failed xidwatch.service 2>/dev/null || true
+        say "next: systemctl daemon-reload (until then systemd remembers the unit and the gates; a gate without a program stops nobody)"
     fi
     rm -rf "$destdir/run/xidwatch"
 }

@@ -41,7 +41,7 @@ def daemon(folder: Path, answer: Answer) -> Iterator[None]:
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The run directory, whatever the state directory is; its name is short, as that of a socket has to be."""
     with tempfile.TemporaryDirectory(prefix="xw") as folder:
-        monkeypatch.setattr("xidwatch.daemon.rundir.run_dir", lambda _state_dir: Path(folder))
+        monkeypatch.setattr("xidwatch.places.run_dir", lambda _state_dir: Path(folder))
         yield Path(folder)
 
 

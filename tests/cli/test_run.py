@@ -15,7 +15,7 @@ from xidwatch import cli
 from xidwatch.cli.run import log_mode
 from xidwatch.config import rules_dir
 from xidwatch.daemon.rundir import AlreadyRunning
-from xidwatch.daemon.service import Settings
+from xidwatch.daemon.settings import Settings
 
 NOBODY = 65534
 

@@ -12,7 +12,7 @@ from xidwatch.cli import main
 from xidwatch.cli.status import describe
 from xidwatch.clock import SystemClock
 from xidwatch.records import state
-from xidwatch.records.state import ConditionState, EngineState, ProbeState, StateFile
+from xidwatch.records.state import ConditionState, EngineState, MaintenanceState, ProbeState, StateFile
 
 LOST = ConditionState(
     subject="gpu:0000:11:00.0", type="GpuLost", status="TRUE", since="2026-09-17T02:10:08Z", reason="nvml_status 15\x1b[2J"
@@ -142,3 +142,32 @@ def test_engines_are_shown_with_their_gpus() -> None:
     lines = describe(StateFile(boot_id="5f0c", mono_ms=1, verdict="healthy", engines=engines, pid=1), "fresh", "healthy")
     assert "  engine vllm.service: active/running, GPUs 0000:11:00.0 0000:12:00.0 (found)" in lines
     assert "  engine llama.service: state not known, GPUs not known" in lines
+
+
+HELD = EngineState(
+    state="HELD",
+    since="2026-09-17T02:10:21.118Z",
+    may_start=False,
+    why="4 of 4 GPUs lost",
+    unit="inactive/dead",
+    order="2026-09-17T04:10:00.000Z",
+    recovery=("warm reboot: sync, then systemctl reboot",),
+)
+
+
+def test_a_gate_is_shown_with_its_reason_and_what_could_help() -> None:
+    """And that somebody has gone past it; one granted start with its end."""
+    starting = EngineState(state="STARTING", may_start=True, lease="2026-09-17T02:25:00.000Z")
+    engines = {"vllm.service": HELD, "llama.service": starting}
+    page = "\n".join(describe(StateFile(boot_id="5f0c", mono_ms=1, verdict="failed", engines=engines, pid=1), "fresh", "failed"))
+    assert "gate HELD since 2026-09-17T02:10:21.118Z, may not start: 4 of 4 GPUs lost" in page
+    assert "open until 2026-09-17T04:10:00.000Z by an operator's order" in page
+    assert "least invasive first; none of it is done by itself:\n      warm reboot: sync, then systemctl reboot" in page
+    assert "gate STARTING, may start, one start granted until 2026-09-17T02:25:00.000Z" in page
+
+
+def test_maintenance_is_said_before_what_it_explains() -> None:
+    """Until when, by whom and why."""
+    on = MaintenanceState(until="2026-09-17T03:10:08.412Z", reason="card swap", by="alice (uid 0)")
+    lines = describe(StateFile(boot_id="5f0c", mono_ms=1, verdict="failed", maintenance=on, pid=1), "fresh", "failed")
+    assert lines[1] == "  maintenance until 2026-09-17T03:10:08.412Z, by alice (uid 0): card swap  (nothing is acted on)"

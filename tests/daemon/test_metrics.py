@@ -95,7 +95,15 @@ BUSY: Readings = {
     LLAMA: {"active_state": "failed", "metrics_status": Missing.ABSENT, "server": Missing.ABSENT, "processes": 0},
 }
 ENGINES = {
-    "vllm.service": EngineState(unit="active/running", invocation_id="3a3b", gpus=("0000:11:00.0", "0000:12:00.0"), gpus_by="found"),
+    "vllm.service": EngineState(
+        state="HELD",
+        may_start=False,
+        unit="active/running",
+        invocation_id="3a3b",
+        gpus=("0000:11:00.0", "0000:12:00.0"),
+        gpus_by="found",
+        order="2026-09-17T04:10:00.000Z",
+    ),
     "llama.service": EngineState(unit="failed/failed"),
 }
 NIGHT = Snapshot(
@@ -124,6 +132,8 @@ NIGHT = Snapshot(
     records_behind_seconds=0.25,
     incident_open=True,
     engines=ENGINES,
+    engine_stops={"vllm.service": 1},
+    maintenance=True,
 )
 
 

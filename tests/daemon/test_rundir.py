@@ -14,9 +14,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.fakes.clock import BOOT_ID
-from xidwatch.config import DEFAULT_RUN, DEFAULT_STATE
 from xidwatch.daemon import rundir
-from xidwatch.daemon.rundir import AlreadyRunning, RunDir, is_in_memory, run_dir
+from xidwatch.daemon.rundir import AlreadyRunning, RunDir, is_in_memory
 from xidwatch.records import state as state_record
 from xidwatch.records.state import Child, StateFile
 
@@ -47,45 +46,6 @@ def held(place: Path) -> Iterator[RunDir]:
     held = RunDir(place)
     yield held
     os.close(held._lock)
-
-
-# --- where
-
-
-@pytest.mark.parametrize(
-    ("state_dir", "uid", "given", "expected"),
-    [
-        (DEFAULT_STATE, 0, "", DEFAULT_RUN),
-        (DEFAULT_STATE, 1000, "", DEFAULT_RUN),  # `xidwatch status` for everyone
-        (Path("/srv/x"), 1000, "", Path("/srv/x/run")),
-        (Path("/srv/x"), 0, "/run/elsewhere", Path("/run/elsewhere")),
-        (Path("/srv/x"), 1000, "/run/a:/run/b", Path("/run/a")),
-    ],
-)
-def test_the_place_follows_from_the_state_directory(
-    state_dir: Path, uid: int, given: str, expected: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The service's is the same for everyone who asks; systemd's word counts where it is passed on."""
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
-    assert run_dir(state_dir, given) == expected
-
-
-def test_root_has_a_neighbour_of_the_service_for_each_other_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In /run, the same one every time, and one of its own for each; a relative name means the same place."""
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    one, other = run_dir(Path("/srv/x")), run_dir(Path("/srv/y"))
-    assert one != other
-    assert {one.parent, other.parent} == {DEFAULT_RUN.parent}
-    assert one.name.startswith("xidwatch-")
-    assert one == run_dir(Path("/srv/x"))
-    monkeypatch.chdir(tmp_path)
-    assert run_dir(Path("state")) == run_dir(tmp_path / "state")
-
-
-def test_the_variable_of_another_service_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command in the unit of an engine inherits the engine's directories."""
-    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/vllm")
-    assert run_dir(DEFAULT_STATE) == DEFAULT_RUN
 
 
 # --- in memory or not

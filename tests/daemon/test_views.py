@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fakes.clock import BOOT_ID, MONO, WALL, FakeClock
+from xidwatch.clock import iso
 from xidwatch.config import EngineConfig, load_rules, rules_dir
 from xidwatch.core import watch
+from xidwatch.core.gate_model import Gate, GateState, Lease, Maintenance
 from xidwatch.core.messages import KernelRead, Restored, SampleTaken
 from xidwatch.core.model import HOST, KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject, Value
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
-from xidwatch.daemon import views
+from xidwatch.daemon import engine_views, views
 from xidwatch.daemon.metrics import Snapshot
 from xidwatch.daemon.views import RECORDER_LATE_SECONDS, ProbeHistory
 from xidwatch.records import state as state_record
-from xidwatch.records.state import EngineState, StateFile
+from xidwatch.records.order import Order
+from xidwatch.records.state import EngineState, MaintenanceState, StateFile
 
 RULES = load_rules(rules_dir(None)).conditions
 NOW = FakeClock().now()
@@ -64,7 +69,7 @@ def state_file(state: State, sample: Sample | None = None, *, leaving: bool = Fa
         interval=30.0,
         history=history(),
         stuck={"nvml": 27.46},
-        engines=views.engines(ENGINES, state),
+        engines=engine_views.shown(ENGINES, RULES, state, NOW, {}),
         baseline=None,
         pid=None if leaving else 4242,
     )
@@ -233,8 +238,10 @@ def snapshot(state: State, sample: Sample | None) -> Snapshot:
         gap_records=3,
         ticks_missed=2,
         dumps=1,
-        engines=views.engines(ENGINES, state),
+        engines=engine_views.shown(ENGINES, RULES, state, NOW, {}),
         behind=0.5,
+        starts={},
+        stops={"vllm.service": 1},
     )
 
 
@@ -289,3 +296,49 @@ def test_an_engine_is_shown_with_what_was_seen_of_it() -> None:
     hung = dict.fromkeys(unit, Missing.TIMED_OUT)
     later, _ = watch.step(RULES, state, SampleTaken(Sample(121, NOW, BOOT_ID, {GPU: {"compute_pids": Missing.DEVICE_LOST}, engine: hung})))
     assert state_file(later).engines["vllm.service"] == EngineState(gpus=(GPU.name,), gpus_by="found")
+
+
+# --- gates
+
+UNIT = "vllm.service"
+
+
+def gated(gate: Gate, readings: Readings, **changes: Any) -> EngineState:
+    state, _ = sampled({GPU: {"compute_pids": "10"}, Subject("engine", UNIT): {"pids": "10", "invocation_id": "3a3b"}, **readings})
+    state = replace(state, gates={UNIT: gate}, **changes)
+    order = Order(unit=UNIT, boot_id=BOOT_ID, until_mono_ms=1, until="04:10", at="03:10", reason="x", by="root")
+    return engine_views.shown((EngineConfig(UNIT, gpus=(GPU.name,)),), RULES, state, NOW, {UNIT: order})[UNIT]
+
+
+def test_a_held_engine_is_shown_with_what_could_help() -> None:
+    """The gate's own reason first, the ladder with what is in the way, and that an operator has gone past it."""
+    shown = gated(Gate(UNIT, GateState.HELD, SINCE, "1 of 4 GPUs lost"), {**DEAD, Subject("engine", UNIT): {"pids": "10"}})
+    assert (shown.state, shown.may_start, shown.why, shown.order) == ("HELD", False, "1 of 4 GPUs lost", "04:10")
+    assert shown.since == iso(SINCE.wall)
+    assert shown.recovery[1].endswith("blocked: held by process 10")
+    assert shown.recovery[-1].startswith("without mains")
+
+
+def test_a_running_engine_on_bad_hardware_may_not_be_started_again() -> None:
+    """With the condition that says so, where the gate has no words of its own; nothing is advised before it is held."""
+    shown = gated(Gate(UNIT, GateState.RUNNING, SINCE), DEAD)
+    assert shown.may_start is False
+    assert shown.why.startswith("GpuLost TRUE gpu:0000:11:00.0")
+    assert shown.recovery == ()
+
+
+def test_a_granted_start_is_shown_with_its_end() -> None:
+    """For the start itself, which asks this file."""
+    lease = Lease("a-000001", Moment(NOW.wall + 900, NOW.mono + 900))
+    shown = gated(Gate(UNIT, GateState.STARTING, SINCE, lease=lease), {})
+    assert (shown.may_start, shown.lease) == (True, iso(NOW.wall + 900))
+
+
+def test_in_maintenance_nobody_knows() -> None:
+    """And why is said, by the engine and by the host."""
+    on = Maintenance(NOW, NOW.wall + 1800, "card swap", "alice (uid 0)")
+    shown = gated(Gate(UNIT, GateState.RUNNING, SINCE), {}, maintenance=on)
+    assert shown.may_start is None
+    assert shown.why == f"in maintenance until {iso(on.until)}: card swap"
+    state = replace(sampled(GOOD)[0], maintenance=on)
+    assert state_file(state).maintenance == MaintenanceState(until=iso(on.until), reason="card swap", by="alice (uid 0)")

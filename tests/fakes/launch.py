@@ -26,7 +26,7 @@ from xidwatch.clock import SystemClock
 from xidwatch.config import load_rules, parse_config, rules_dir
 from xidwatch.core.model import Moment
 from xidwatch.daemon.main import run
-from xidwatch.daemon.service import Settings
+from xidwatch.daemon.settings import Settings
 from xidwatch.daemon.workers import ProbeSpec
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from xidwatch import __version__
-from xidwatch.config import DEFAULT_STATE
+from xidwatch.places import DEFAULT_STATE
 
-COMMANDS = ("run", "init", "status", "report", "decode", "explain", "replay", "note", "allow_driver")
+COMMANDS = ("run", "init", "status", "check", "gate", "maintenance", "report", "decode", "explain", "replay", "note", "allow_driver")
 EX_USAGE = 64
 EX_INTERRUPTED = 130  # as a shell says of SIGINT
 EX_PIPE = 141  # and of SIGPIPE
+SHARED = ("--config", "--state-dir", "--rules-dir")
 DESCRIPTION = "Flight recorder for multi-GPU inference hosts: samples, watches, records, saves evidence."
 EXIT_CODES = (
     "Exit status: 0 healthy, 1 degraded, 2 failed, 3 unknown; 64 usage, 66 no such input, 69 no daemon to tell, 73 no place to write, "
@@ -36,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(only: str = "") -> argparse.ArgumentParser:
-    """All commands and the options they share. `only`: the first word, when it may be a command's name: nobody waits for the others."""
+    """All commands and the options they share. `only`: the word that may be a command's name: nobody waits for the others."""
     top = _Parser(prog="xidwatch", description=DESCRIPTION, epilog=EXIT_CODES)
     top.add_argument("--version", action="version", version=f"xidwatch {__version__}")
     _shared(top, default=None)
@@ -49,13 +50,24 @@ def parser(only: str = "") -> argparse.ArgumentParser:
     return top
 
 
+def _command_in(words: Sequence[str]) -> str:
+    """The first that is neither an option nor an option's value; empty when there is none."""
+    rest = iter(words)
+    for word in rest:
+        if word in SHARED:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
 def _shared(command: argparse.ArgumentParser, default: object) -> None:
     options = (
-        ("--config", "FILE", "settings (default /etc/xidwatch/config.toml; none is needed)"),
-        ("--state-dir", "DIR", f"where records are kept (default {DEFAULT_STATE})"),
-        ("--rules-dir", "DIR", "conditions.toml, xid.toml, explain.toml, rules.d; what is not there is as shipped (default: all of it)"),
+        ("FILE", "settings (default /etc/xidwatch/config.toml; none is needed)"),
+        ("DIR", f"where records are kept (default {DEFAULT_STATE})"),
+        ("DIR", "conditions.toml, xid.toml, explain.toml, rules.d; what is not there is as shipped (default: all of it)"),
     )
-    for name, metavar, meaning in options:
+    for name, (metavar, meaning) in zip(SHARED, options, strict=True):
         command.add_argument(name, type=Path, metavar=metavar, help=meaning, default=default)
 
 
@@ -68,7 +80,7 @@ def _state_dir(command: str, environment: Mapping[str, str]) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script."""
     words = sys.argv[1:] if argv is None else argv
-    arguments = parser(words[0] if words else "").parse_args(words)
+    arguments = parser(_command_in(words)).parse_args(words)
     if arguments.state_dir is None and not getattr(arguments, "own_state_dir", False):
         arguments.state_dir = _state_dir(arguments.command, os.environ)
     code = EX_PIPE

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pwd
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from xidwatch.cli.telling import user
 from xidwatch.clock import SystemClock
 from xidwatch.config import DEFAULT_CONFIG, Config, ConfigError, Rules, both, load_config, load_rules, overrides_dir, rules_dir, template
 from xidwatch.core import suspects
@@ -94,8 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    config, rules = _settings(arguments)
-    source = _source(arguments, config, rules)
+    config, rules = settings(arguments)
+    source = open_source(arguments, config, rules, anew=arguments.force, write=not arguments.dry_run)
     try:
         engines = _engines(arguments, source.offered)
         _show(arguments, source, engines)
@@ -115,8 +115,8 @@ def _run(arguments: argparse.Namespace) -> int:
 # ------------------------------------------------------------------------------------------------------------ what is here
 
 
-def _settings(arguments: argparse.Namespace) -> tuple[Config, Rules]:
-    """What is configured already stays so; a file that is yet to be written is no mistake."""
+def settings(arguments: argparse.Namespace) -> tuple[Config, Rules]:
+    """What is configured already stays so; a file that is yet to be written is no mistake. Raises Refused."""
     path = arguments.config if arguments.config is not None and arguments.config.exists() else None
     places = (rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
     try:
@@ -126,15 +126,14 @@ def _settings(arguments: argparse.Namespace) -> tuple[Config, Rules]:
         raise Refused(EX_CONFIG, "\nxidwatch: ".join([*error.problems, cure])) from error
 
 
-def _source(arguments: argparse.Namespace, config: Config, rules: Rules) -> Source:
+def open_source(arguments: argparse.Namespace, config: Config, rules: Rules, *, anew: bool, write: bool) -> Source:
+    """A running daemon, else the hardware itself. Raises Refused."""
     from xidwatch.cli.init_source import from_daemon, from_hardware  # here: other commands must not pay for the daemon's modules
 
     try:
-        source = from_daemon(arguments.state_dir, anew=arguments.force, user=_user())
+        source = from_daemon(arguments.state_dir, anew=anew, user=user())
         if source is None:
-            source = from_hardware(
-                arguments.state_dir.absolute(), config, rules, anew=arguments.force, write=not arguments.dry_run, user=_user()
-            )
+            source = from_hardware(arguments.state_dir.absolute(), config, rules, anew=anew, write=write, user=user())
     except PermissionError as error:
         raise Refused(EX_CANTCREAT, f"{error.filename}: permission denied. Run as root, or choose a --state-dir of your own") from error
     except (OSError, ValueError) as error:
@@ -147,17 +146,6 @@ def _engines(arguments: argparse.Namespace, offered: Offered) -> tuple[EngineSus
 
     pids = [int(pid) for on_it in offered.holders.values() for pid in on_it.split() if pid.isdecimal()]
     return suspects.engines(search_engines(arguments.state_dir, pids), offered.holders)
-
-
-def _user() -> str:
-    """Who sits there, as far as sudo or the passwd file knows; a claim, and recorded as one."""
-    name = os.environ.get("SUDO_USER", "")
-    if name:
-        return name
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return ""
 
 
 # -------------------------------------------------------------------------------------------------------------- to be seen
@@ -186,7 +174,7 @@ def _dry_run(arguments: argparse.Namespace, source: Source, text: str, parts: tu
     if not arguments.json and "config" in parts:
         print(f"\n# --- {_config_path(arguments)}\n{text}", end="")
     if not arguments.json and "baseline" in parts and not refused:
-        written = offer.as_accepted(source.offered, SystemClock().now(), os.getuid(), _user())
+        written = offer.as_accepted(source.offered, SystemClock().now(), os.getuid(), user())
         print(f"\n# --- {arguments.state_dir / NAME}\n{json.dumps(json.loads(encode(written)), indent=1)}")
     if refused:
         instead = "the one there is would stay as it is" if _stays(source) else "it would be written as provisional, which proves nothing"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
 
+from xidwatch.cli.telling import EX_UNAVAILABLE, Untold, as_typed, tell
+from xidwatch.places import find_run_dir
+
 EXIT_CODES = "Exit status: 0 the daemon has taken it; 64 no text, or too long a one; 69 no daemon to tell, or it may not be told."
 EX_USAGE = 64
-EX_UNAVAILABLE = 69
 MOST_CHARACTERS = 4000
 
 
@@ -27,26 +28,14 @@ def add(commands: Any) -> None:
 
 def send(arguments: argparse.Namespace, what: str) -> int:
     """0 when the daemon took it, 69 when it did not, or there is none."""
-    from xidwatch.daemon.control import ask
-    from xidwatch.daemon.rundir import find_run_dir
-
-    state_dir = arguments.state_dir.absolute()
-    place = find_run_dir(state_dir)
-    text = os.fsencode(" ".join(arguments.text)).decode(errors="replace")  # as typed, in whatever encoding
-    if not text.strip() or len(text) > MOST_CHARACTERS:
+    text = as_typed(arguments.text)
+    if not text or len(text) > MOST_CHARACTERS:
         print(f"xidwatch: a text of 1 to {MOST_CHARACTERS} characters is needed, for whoever reads the journal later", file=sys.stderr)
         return EX_USAGE
     try:
-        reply = ask(place, {"do": what, "text": text})
-    except PermissionError:
-        print(f"xidwatch: {place}: permission denied. Only root may tell the service something", file=sys.stderr)
-        return EX_UNAVAILABLE
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        print(
-            f"xidwatch: no daemon for {state_dir} answers at {place}: {why.lower()}. Is it running? `xidwatch status` tells",
-            file=sys.stderr,
-        )
+        reply = tell(find_run_dir(arguments.state_dir), {"do": what, "text": text}, arguments.state_dir)
+    except Untold as why:
+        print(f"xidwatch: {why}", file=sys.stderr)
         return EX_UNAVAILABLE
     print(f"xidwatch: {reply.get('text', '')}", file=sys.stderr)
     return 0 if reply.get("ok") else EX_UNAVAILABLE

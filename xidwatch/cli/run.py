@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     from xidwatch.daemon.main import run as run_daemon
     from xidwatch.daemon.notify import Notifier
     from xidwatch.daemon.rundir import AlreadyRunning, run_dir
-    from xidwatch.daemon.service import Settings
+    from xidwatch.daemon.settings import Settings
 
     rule_places = (rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
     try:

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from typing import Any
 
 from xidwatch.clock import BOOT_ID
-from xidwatch.daemon.rundir import STATE, find_run_dir
+from xidwatch.places import STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, state
-from xidwatch.records.state import ConditionState, ProbeState, StateFile
+from xidwatch.records.state import ConditionState, EngineState, ProbeState, StateFile
 from xidwatch.report.words import clean, count
 
+MAY_START = {True: "may start", False: "may not start", None: "nobody knows whether it may start"}
 DESCRIPTION = "How the host is in one word, and why, as the daemon last knew it; no hardware is asked."
 EXIT_CODES = """\
 Exit status:
@@ -48,15 +48,13 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 healthy, 1 degraded, 2 failed, 3 unknown or not running."""
     try:
-        shown = state.read(find_run_dir(arguments.state_dir) / STATE)
+        shown = state.read(find_run_dir(arguments.state_dir) / STATE_FILE)
     except RecordError as error:
         print(f"xidwatch: nothing is known of a daemon for {arguments.state_dir.absolute()}: {error}", file=sys.stderr)
         if arguments.json:
             print(json.dumps({"verdict": "unknown", "verdict_recorded": None, "freshness": "absent"}, indent=1))
         return EXIT["unknown"]
-    fresh: str = state.freshness(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
-    if fresh == "fresh" and shown.pid is not None and not _lives(shown.pid):
-        fresh = "dead"
+    fresh = state.standing(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
     verdict = shown.verdict if fresh in ("fresh", "replayed") else "unknown"
     if arguments.json:
         plain = json.loads(state.encode(shown))
@@ -70,6 +68,9 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     """For people: the verdict first, then what it rests on."""
     lines = [f"{verdict} since {shown.since}  (tick {shown.tick}, recorded {shown.time}, every {shown.interval_s:g} s)"]
     lines += _doubts(shown, fresh)
+    if shown.maintenance:
+        on = shown.maintenance
+        lines.append(f"  maintenance until {on.until}, by {clean(on.by) or 'nobody known'}: {clean(on.reason)}  (nothing is acted on)")
     if shown.incident:
         lines.append(f"  incident open: {shown.incident}  (xidwatch report)")
     lines += [f"  TRUE    {c.type} {c.subject} since {c.since}: {clean(c.reason)}" for c in shown.conditions if c.status == "TRUE"]
@@ -78,12 +79,26 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     lines.append(f"  {count(sum(1 for c in shown.conditions if c.status == 'FALSE'), 'condition')} looked at and good")
     lines += _baseline(shown)
     for unit, engine in sorted(shown.engines.items()):
-        gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
-        lines.append(f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}")
+        lines += _engine(unit, engine)
     for name, probe in sorted(shown.probes.items()):
         stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
         why = f": {clean(probe.text)}" if probe.text and not probe.success else ""
         lines.append(f"  probe {name}: {_answers(probe)}{why}{stuck}")
+    return lines
+
+
+def _engine(unit: str, engine: EngineState) -> list[str]:
+    gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
+    lines = [f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}"]
+    if engine.state:
+        since, why = f" since {engine.since}" if engine.since else "", f": {clean(engine.why)}" if engine.why else ""
+        lease = f", one start granted until {engine.lease}" if engine.lease else ""
+        lines.append(f"    gate {engine.state}{since}, {MAY_START[engine.may_start]}{lease}{why}")
+    if engine.order:
+        lines.append(f"    open until {engine.order} by an operator's order, whatever is known (xidwatch gate --close {clean(unit)})")
+    if engine.recovery:
+        lines.append("    what could bring its hardware back, least invasive first; none of it is done by itself:")
+        lines += [f"      {clean(rung)}" for rung in engine.recovery]
     return lines
 
 
@@ -115,17 +130,6 @@ def _doubts(shown: StateFile, fresh: str) -> list[str]:
     if fresh == "stale":
         return [f"  older than three intervals: it was {shown.verdict}, what is true now nobody knows. Is it hanging, is its disk full?"]
     return []
-
-
-def _lives(pid: int) -> bool:
-    """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _unknown(conditions: list[ConditionState]) -> list[str]:

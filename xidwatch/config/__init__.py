@@ -39,6 +39,7 @@ import msgspec
 from xidwatch.config.checks import mistakes
 from xidwatch.config.strict import fields
 from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
+from xidwatch.places import DEFAULT_CONFIG, DEFAULT_RUN, DEFAULT_STATE
 from xidwatch.rulefiles import ConfigError, Rules, both, load_rules, overrides_dir, parse_rules, read_toml, rule_tables, rules_dir
 
 __all__ = [
@@ -64,10 +65,6 @@ __all__ = [
     "rules_dir",
     "with_one_evidence_dir",
 ]
-
-DEFAULT_CONFIG = Path("/etc/xidwatch/config.toml")
-DEFAULT_STATE = Path("/var/lib/xidwatch")
-DEFAULT_RUN = Path("/run/xidwatch")
 
 
 def load_config(path: Path | None) -> Config:

@@ -134,12 +134,15 @@ def dump_failed(now: Step, name: str) -> None:
 
 
 def dump(now: Step, incident: Incident, cause: str, at: Moment) -> bool:
-    """Ask for a dump, unless the day's are used up."""
+    """Ask for a dump; False when the day's are used up. While somebody works on the host none is wanted."""
+    if now.state.maintenance is not None:
+        return True
     if not incidents.may_dump(now.state.dumps, at):
         return False
     now.change(
         incident=replace(incident, last_dump=at, dumps=incident.dumps + 1),
         dumps=(*now.state.dumps[-incidents.DUMPS_PER_DAY :], at.wall),
+        dumping=now.state.dumping | {incident.id},
     )
     now.out.append(Action(now.id("a"), at, ActionKind.TAKE_DUMP, cause, incident.id))
     return True

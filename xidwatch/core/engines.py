@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from xidwatch.core.model import Missing, PciAddress, Readings, Value
+from xidwatch.core.model import Missing, PciAddress, Readings, Subject, Value
 
+DRIVER = Subject("driver", "nvidia")
 READY = 200  # metrics_status of an engine that serves
 
 
@@ -53,6 +54,22 @@ def belonging(configured: str | tuple[str, ...], expected: Mapping[str, Value], 
         return tuple(sorted(str(PciAddress.parse(each)) for each in configured)), "configured"
     known = gpus(expected)
     return known, "found" if known else ""
+
+
+def places(readings: Readings, members: Readings) -> dict[Subject, str]:
+    """Of every PCI device its chain from the root: of one that is seen as it is now, of one that is missed as it was."""
+    kept = {Subject(place.kind, str(facts.get("address"))): place.name for place, facts in members.items() if facts.get("address")}
+    chains = ((subject, values.get("chain", Missing.NOT_ASKED)) for subject, values in readings.items())
+    seen = {subject: str(chain) for subject, chain in chains if not isinstance(chain, Missing)}
+    return kept | seen
+
+
+def hardware(gpus: Iterable[str], places: Mapping[Subject, str]) -> frozenset[Subject]:
+    """What an engine stands on: its GPUs, the ports above them, and the driver."""
+    own = {Subject("gpu", name) for name in gpus}
+    chains = [places[gpu] for gpu in own if gpu in places]
+    above = {port for port, chain in places.items() if port.kind == "port" and any(each.startswith(f"{chain}/") for each in chains)}
+    return frozenset({*own, *above, DRIVER}) if own else frozenset()
 
 
 def _is_whole(engine: Mapping[str, Value], readings: Readings) -> bool:

@@ -34,6 +34,11 @@ class Inventory:
         """Something may have changed: ask these (all of them, without names) after the next tick."""
         self._wanted |= set(probes) & set(self._workers.specs) if probes else set(self._workers.specs)
 
+    @property
+    def is_current(self) -> bool:
+        """Everybody who was to be asked has answered since."""
+        return not self._wanted and not self._open
+
     def renew(self, answers: Mapping[str, Answer], *, released: bool) -> None:
         """After a tick: ask those whose inventory is wanted and that have just answered."""
         for probe, answer in answers.items():

@@ -13,7 +13,7 @@ from typing import Any
 from xidwatch.clock import SystemClock
 from xidwatch.config import DEFAULT_RUN, PROBES, Config, as_mapping
 from xidwatch.core.messages import DriverRenewed
-from xidwatch.daemon import leftovers
+from xidwatch.daemon import gates, leftovers
 from xidwatch.daemon.announcements import Announcements
 from xidwatch.daemon.control import NAME, Control
 from xidwatch.daemon.loop import Loop
@@ -23,7 +23,8 @@ from xidwatch.daemon.probes import deadlines
 from xidwatch.daemon.reload import Reload
 from xidwatch.daemon.rundir import RunDir
 from xidwatch.daemon.scribe import ERROR, NOTICE, WARNING
-from xidwatch.daemon.service import Daemon, Settings
+from xidwatch.daemon.service import Daemon
+from xidwatch.daemon.settings import Settings
 
 DRIVER_CALL_SECONDS = 8.0  # a driver call under way is waited for this long
 LAST_WORDS_SECONDS = 2.0
@@ -135,6 +136,16 @@ class Run:
                 return {"ok": True, "text": "NVML will be asked again at the next tick"}
             case "baseline" | "accept-baseline":
                 return self._daemon.baselines.answer(request, uid)
+            case "maintenance-on" | "maintenance-off":
+                return self._daemon.upkeep.answer(request, uid)
+            case "gate-order":
+                self._daemon.orders.look()
+                self._daemon.show()
+                return {"ok": True, "text": "journalled"}
+            case "gate-reset":
+                given = gates.reset(request, uid, self._daemon.gates, self._loop.clock.now())
+                self._daemon.take(given)
+                return {"ok": True, "text": gates.was_reset(given.unit)}
             case "note" | "allow-driver":
                 raise ValueError("a text is needed, for whoever reads the journal later")
             case other:

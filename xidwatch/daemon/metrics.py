@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from xidwatch import __version__
 from xidwatch.clock import Clock
+from xidwatch.core.gate_model import GateState
 from xidwatch.core.model import Condition, Missing, PciAddress, Readings, Status, Subject, Value
 from xidwatch.records.state import EngineState
 
@@ -72,6 +73,8 @@ ENGINE_GAUGES: GaugeTable = (
     ("uninterruptible_seconds", "xidwatch_engine_uninterruptible_seconds", "How long one of these threads has been found so at every tick"),
 )
 BY_UNIT = ("unit",)
+GATE_STATES = tuple(str(state) for state in GateState)
+MAY_START = {True: 1, False: 0, None: -1}
 TO_BASE_UNIT = {"link_gts": 1e9}
 
 
@@ -105,6 +108,9 @@ class Snapshot:
     records_behind_seconds: float = 0.0
     incident_open: bool = False
     engines: Mapping[str, EngineState] = field(default_factory=dict)
+    engine_starts: Mapping[str, int] = field(default_factory=dict)
+    engine_stops: Mapping[str, int] = field(default_factory=dict)
+    maintenance: bool = False
 
 
 class SnapshotCollector(Collector):
@@ -123,6 +129,7 @@ class SnapshotCollector(Collector):
         yield from _table(PORT_GAUGES, shown, ("gpu", "port", "nvme"), BY_ADDRESS)
         yield from _table(RAIL_GAUGES, shown, ("rail",), ("rail",))
         yield from _engines(shown)
+        yield from _gates(shown)
         yield _xids(shown)
         yield _conditions(shown)
         yield from _probes(shown, now)
@@ -145,6 +152,9 @@ def _service(shown: Snapshot, now: float) -> Iterable[Metric]:
     for word in VERDICTS:
         verdict.add_metric([word], int(word == shown.verdict))
     yield verdict
+    yield GaugeMetricFamily(
+        "xidwatch_maintenance", "1 while somebody works on the host, and nothing is acted on", value=int(shown.maintenance)
+    )
 
 
 def _gpus(shown: Snapshot) -> Iterable[Metric]:
@@ -208,6 +218,23 @@ def _engines(shown: Snapshot) -> Iterable[Metric]:
         info.add_metric([unit], {name: text for name, text in known.items() if text})
     yield active
     yield info
+
+
+def _gates(shown: Snapshot) -> Iterable[Metric]:
+    """No series of state for an engine that has no gate yet; counters from the start, or `increase()` would not see the first."""
+    state = GaugeMetricFamily("xidwatch_gate_state", "The gate between the hardware and an engine (state set)", labels=["unit", "state"])
+    may = GaugeMetricFamily("xidwatch_gate_may_start", "1 the engine may start, 0 it may not, -1 nobody knows", labels=BY_UNIT)
+    order = GaugeMetricFamily("xidwatch_gate_order", "1 while an operator has opened the gate past the daemon", labels=BY_UNIT)
+    starts = CounterMetricFamily("xidwatch_engine_starts", "Starts of the engine decided on since start", labels=BY_UNIT)
+    stops = CounterMetricFamily("xidwatch_engine_stops", "Stops of the engine decided on since start", labels=BY_UNIT)
+    for unit, engine in sorted(shown.engines.items()):
+        for name in GATE_STATES if engine.state else ():
+            state.add_metric([unit, name], int(name == engine.state))
+        may.add_metric([unit], MAY_START[engine.may_start])
+        order.add_metric([unit], int(engine.order is not None))
+        starts.add_metric([unit], shown.engine_starts.get(unit, 0))
+        stops.add_metric([unit], shown.engine_stops.get(unit, 0))
+    yield from (state, may, order, starts, stops)
 
 
 def _xids(shown: Snapshot) -> Metric:

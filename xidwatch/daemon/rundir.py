@@ -11,15 +11,16 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 
-from xidwatch.config import DEFAULT_RUN, DEFAULT_STATE
+from xidwatch.places import STATE_FILE, find_run_dir, run_dir
 from xidwatch.records import regular
 from xidwatch.records import state as state_record
 from xidwatch.records.state import Child, StateFile
 
-STATE = "state.json"
+__all__ = ["AlreadyRunning", "RunDir", "find_run_dir", "is_in_memory", "run_dir"]
+
+STATE = STATE_FILE
 CHILDREN = "children.json"
 METRICS_PORT = "metrics.port"
 LOCK = "lock"
@@ -30,32 +31,6 @@ _OCTAL = re.compile(r"\\([0-7]{3})")  # blank, tab, line break and backslash in 
 
 class AlreadyRunning(Exception):
     """Another daemon holds this run directory."""
-
-
-def run_dir(state_dir: Path, given: str = "") -> Path:
-    """Where a daemon with this state directory keeps what is true now.
-
-    The service's own: /run/xidwatch, whoever asks. Root with another: a neighbour of it. Others: below the state directory.
-    `given` is systemd's RUNTIME_DIRECTORY, and is for `run` alone: a command inside the unit of an engine would inherit
-    the engine's.
-    """
-    if given:
-        return Path(given.partition(":")[0])
-    place = state_dir.absolute()
-    if place == DEFAULT_STATE:
-        return DEFAULT_RUN
-    return _of_root(place) if os.geteuid() == 0 else place / "run"
-
-
-def find_run_dir(state_dir: Path) -> Path:
-    """The same for a reader, who may be another user than the daemon: the place that holds a state file."""
-    own = run_dir(state_dir)
-    others = (_of_root(state_dir.absolute()), state_dir.absolute() / "run")
-    return next((place for place in (own, *others) if os.access(place / STATE, os.R_OK)), own)
-
-
-def _of_root(place: Path) -> Path:
-    return DEFAULT_RUN.with_name(f"xidwatch-{sha256(os.fsencode(place)).hexdigest()[:8]}")
 
 
 def is_in_memory(path: Path) -> bool:
@@ -72,13 +47,14 @@ def is_in_memory(path: Path) -> bool:
 class RunDir:
     """One daemon's hold on the directory, until its process ends. Creating it takes the lock; raises AlreadyRunning or OSError.
 
-    `publish(path, text)` is the recorder's way to write a file, set by the daemon, and used where the loop must not.
+    `publish(path, text)` is the recorder's way to write a file, set by the daemon, and used where the loop must not: where the
+    directory is not `in_memory`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True, mode=0o755)
-        self._in_memory = is_in_memory(path.resolve())
+        self.in_memory = is_in_memory(path.resolve())
         self._lock = regular.open_own(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +86,7 @@ class RunDir:
         self._write(METRICS_PORT, f"{port or ''}\n".encode())
 
     def _write(self, name: str, data: bytes) -> None:
-        if self._in_memory:
+        if self.in_memory:
             with suppress(OSError):  # a full /run: the next write says the same again
                 state_record.write_atomic(self.path / name, data)
         else:

@@ -5,21 +5,24 @@ kernel log, uevents, answers, looks ──► step(rules, state, input) ──�
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from xidwatch.clock import Clock, iso
-from xidwatch.config import Config, Rules, as_mapping
-from xidwatch.core import remarks, ticks, watch
-from xidwatch.core.messages import DumpFailed, Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
+from xidwatch.config import Rules, as_mapping
+from xidwatch.core import comparison, remarks, ticks, watch
+from xidwatch.core.gate_model import Gate, GateMoved, GateState
+from xidwatch.core.messages import DumpEnded, DumpFailed, Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
-from xidwatch.daemon import dumping, family, lines, past, views
+from xidwatch.daemon import dumping, engine_views, family, lines, past, upkeep, views
 from xidwatch.daemon.acting import Hands
 from xidwatch.daemon.baselines import Baselines, Known
 from xidwatch.daemon.dumping import Dumps
+from xidwatch.daemon.engines import Engines
 from xidwatch.daemon.evidence import Evidence
 from xidwatch.daemon.family import Family
 from xidwatch.daemon.inventory import Inventory
@@ -28,14 +31,14 @@ from xidwatch.daemon.loop import Loop, Throttle
 from xidwatch.daemon.memory import Memory, cells
 from xidwatch.daemon.metrics import SnapshotCollector
 from xidwatch.daemon.notify import Notifier
-from xidwatch.daemon.nursery import Nursery
-from xidwatch.daemon.oneself import Oneself
+from xidwatch.daemon.orders import Orders
 from xidwatch.daemon.probes import deadlines, preload, specs, sysfs_root
 from xidwatch.daemon.rundir import RunDir
 from xidwatch.daemon.scribe import ERROR, INFO, NOTICE, WARNING, Scribe
+from xidwatch.daemon.settings import Settings
 from xidwatch.daemon.ticker import Ticker
+from xidwatch.daemon.upkeep import Upkeep
 from xidwatch.daemon.workers import ProbeSpec, Workers
-from xidwatch.records import journal
 from xidwatch.records.recovery import Recovered, RecoveredRecord
 from xidwatch.records.samples import Row as SampleRow
 
@@ -44,28 +47,6 @@ RECOVERY_SECONDS = 10.0  # the journal is waited for this long: a busy host read
 CHECKPOINT_TICKS = 120
 UNKNOWN_PAST = "not asked before the journal has been read: an earlier run may have let the driver go"
 RELEASED = "released after a driver-fatal Xid; not asked again before a driver reload, a reboot, or `xidwatch allow-driver`"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How it was started. `specs` replaces the probes (tests and benchmarks bring their own)."""
-
-    state_dir: Path
-    run_dir: Path
-    config: Config
-    rules: Rules
-    config_path: Path | None = None
-    log: str = "terminal"  # terminal, plain or journal
-    once: bool = False
-    specs: tuple[ProbeSpec, ...] | None = None
-    rule_places: tuple[Path, Path] | None = None  # the rules, and a site's own over them, to be read again at a reload
-    oneself: Oneself = field(default_factory=Oneself.here)
-    nursery: type[Nursery] = Nursery  # whose children do the work
-
-    @property
-    def evidence_dirs(self) -> tuple[Path, ...]:
-        """The state directory first, then the further ones."""
-        return tuple(dict.fromkeys((self.state_dir, *(Path(name) for name in self.config.evidence_dirs))))
 
 
 class Daemon:
@@ -102,6 +83,7 @@ class Daemon:
         self._verdict = ("unknown", self.clock.now())
         self._history = views.ProbeHistory()
         self._dumps_taken = 0
+        self._entered = {state: Counter[str]() for state in GateState}  # how often in this run, by engine
         self._records_trouble = ""
         self._parting: Readings = {}  # a released worker's last words, for the next row
         self.memory = Memory()
@@ -125,9 +107,13 @@ class Daemon:
         self.workers = Workers(loop, self.nursery, chosen, adopted=adopted, on_change=changed, on_trace=traced)
         self._family = Family(loop, self.rundir, self.workers, self.evidence)
         self.dumps = Dumps(loop, self.nursery)
-        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self._outcome, self._looked, self._parted)
+        self.engines = Engines(loop, self.nursery, self.config.engines, self.take, self._outcome)
+        said, parted, engine = self._outcome, self._parted, self.engines.carry_out
+        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, said, self._looked, parted, engine)
         self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
         self.inventory.on_change = self._inventoried
+        self.orders = Orders(self.rundir, self.clock, self.scribe)
+        self.upkeep = Upkeep(self.clock, self.scribe, self.inventory, self._maintained, self.take)
         interval = self.config.interval_seconds
         self.ticker = Ticker(loop, self.workers, deadlines(chosen, self.config), interval, self._refusals, self._ticked)
 
@@ -160,6 +146,7 @@ class Daemon:
         self._leaving = True
         self.ticker.end()
         self.kernel.close()
+        self.engines.finish()
 
     @property
     def has_begun(self) -> bool:
@@ -171,6 +158,7 @@ class Daemon:
             return
         self._begun = True
         found = self._restore(record) if record else None
+        self.engines.begin(found)
         self.scribe.record("started", self.settings.oneself.introduced(as_mapping(self.config)))
         if record is None:
             why = self._records_trouble or "slow or hanging disk"
@@ -218,6 +206,9 @@ class Daemon:
                     self._row(sample)
                 case Learnt():
                     self.baselines.write()
+                case GateMoved(before=before, gate=gate):
+                    self._entered[gate.state][gate.unit] += before is not gate.state
+                    self.show()  # before anything is done: the start that follows asks this very file
                 case Action():
                     self._dumps_taken += output.kind is ActionKind.TAKE_DUMP
                     self._hands.carry_out(output, number)
@@ -226,8 +217,10 @@ class Daemon:
 
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
         self.scribe.outcome(action, result, took_ms, detail)
-        if action.kind is ActionKind.TAKE_DUMP and result == "failed":  # one that is late is still at it: no second beside it
-            self.take(DumpFailed(action.incident or ""))
+        if action.kind is ActionKind.TAKE_DUMP:
+            self.take(DumpEnded(self.clock.now(), action.incident or "", result))
+            if result == "failed":  # one that is late is still at it: no second beside it
+                self.take(DumpFailed(action.incident or ""))
 
     def _inventoried(self) -> None:
         self.take(Inventoried(self.clock.now(), self.memory.inventory))
@@ -236,6 +229,14 @@ class Daemon:
 
     def _known(self) -> Known:
         return self._conditions, self._state, self.memory.inventory
+
+    def _maintained(self) -> upkeep.Known:
+        return self._state.maintenance, comparison.here(self._state.readings, self.memory.inventory)
+
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """By unit, as they stand."""
+        return self._state.gates
 
     @property
     def has_released(self) -> bool:
@@ -255,9 +256,9 @@ class Daemon:
     # ---------------------------------------------------------------------------------------------------------- ticks
 
     def _refusals(self) -> Mapping[str, str]:
-        if self._begun and not self._state.driver_released:
+        why = UNKNOWN_PAST if not self._begun else RELEASED if self._state.driver_released else self.upkeep.refusal()
+        if not why:
             return {}
-        why = RELEASED if self._begun else UNKNOWN_PAST
         return {name: why for name, spec in self.workers.specs.items() if spec.holds_driver}
 
     def _looked(self, given: Looked) -> None:
@@ -285,7 +286,10 @@ class Daemon:
         if self._state.driver_released:
             self.scribe.say("nvml:released", f"nvml: {RELEASED}")
         self.take(SampleTaken(Sample(number, at, self.clock.boot_id, readings)))
-        self.inventory.renew(answers, released=self._state.driver_released)
+        self.inventory.renew(answers, released=self._state.driver_released or self._state.maintenance is not None)
+        self.upkeep.tick()
+        self.orders.look()
+        self.engines.opened(self.orders.in_force)
         if number % CHECKPOINT_TICKS == 1:
             self.checkpoint()
         self._showing.now()
@@ -315,18 +319,8 @@ class Daemon:
         """
         if not self.baselines.knows_past:
             return
-        state = self._state
-        record = journal.checkpoint(
-            self._new_id("r"),
-            self.clock.now(),
-            self.clock.boot_id,
-            conditions=[tracked.condition for tracked in state.conditions.values()],
-            incident=state.incident,
-            kmsg_seq=state.tally.last_seq,
-            next_id=self._state.next_id,
-            dumps=state.dumps,
-        )
-        self.evidence.journal(record)
+        record_id = self._new_id("r")
+        self.evidence.journal(past.checkpoint(self._state, record_id, self.clock.now(), self.clock.boot_id))
 
     # ---------------------------------------------------------------------------------------------------------- views
 
@@ -342,7 +336,8 @@ class Daemon:
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)
         self._history.refuse(self._refusals() if self._begun else {})
-        stuck, engines = self._stuck(), views.engines(self.settings.config.engines, self._state)
+        stuck = self._stuck()
+        engines = engine_views.shown(self.settings.config.engines, self._conditions, self._state, now, self.orders.in_force)
         self.rundir.write_state(
             views.state_file(
                 self._conditions,
@@ -372,6 +367,8 @@ class Daemon:
             dumps=self._dumps_taken,
             engines=engines,
             behind=min(self.evidence.behind_seconds(now.mono).values()),
+            starts=self._entered[GateState.STARTING],
+            stops=self._entered[GateState.STOPPING],
         )
 
     # --------------------------------------------------------------------------------------------- processes, records

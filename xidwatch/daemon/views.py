@@ -6,16 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from xidwatch.clock import iso
-from xidwatch.config import EngineConfig
-from xidwatch.core import engines as core_engines
 from xidwatch.core import watch
+from xidwatch.core.gate_model import Maintenance
 from xidwatch.core.kernel import XidClass, XidRule
-from xidwatch.core.model import Missing, Moment, Readings, Sample, Severity, Status, Subject, Value
+from xidwatch.core.model import Moment, Readings, Sample, Severity, Status, Subject, Value
 from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon.metrics import ProbeView, Snapshot
-from xidwatch.records.state import BaselineState, ConditionState, EngineState, ProbeState, StateFile
+from xidwatch.records.state import BaselineState, ConditionState, EngineState, MaintenanceState, ProbeState, StateFile
 
 RECORDER_LATE_SECONDS = 5.0
 PRESET_CLASSES = frozenset({XidClass.APPLICATION, XidClass.ECHO, XidClass.HARDWARE, XidClass.LINK, XidClass.MEMORY, XidClass.THERMAL})
@@ -137,26 +136,12 @@ def state_file(
         probes=probes,
         engines=dict(engines),
         baseline=baseline,
+        maintenance=_maintenance(state.maintenance),
     )
 
 
-def engines(configured: tuple[EngineConfig, ...], state: State) -> dict[str, EngineState]:
-    """What is known of each engine, by its unit."""
-    everything = [subject.name for subject in state.readings.keys() | state.expected.keys() if subject.kind == "gpu"]
-    found = {}
-    for each in configured:
-        subject = Subject("engine", each.unit)
-        values = state.readings.get(subject, {})
-        gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
-        words = [_word(values, "active_state"), _word(values, "sub_state")]
-        unit = "/".join(filter(None, words))
-        found[each.unit] = EngineState(unit=unit, invocation_id=_word(values, "invocation_id"), gpus=gpus, gpus_by=by)
-    return found
-
-
-def _word(values: Mapping[str, Value], quantity: str) -> str:
-    value = values.get(quantity, Missing.NOT_ASKED)
-    return "" if isinstance(value, Missing) else str(value)
+def _maintenance(on: Maintenance | None) -> MaintenanceState | None:
+    return MaintenanceState(until=iso(on.until), reason=on.reason, by=on.by) if on else None
 
 
 def preset_xids(rules: Mapping[int, XidRule]) -> tuple[int, ...]:
@@ -183,6 +168,8 @@ def snapshot(
     dumps: int,
     engines: Mapping[str, EngineState],
     behind: float,
+    starts: Mapping[str, int],
+    stops: Mapping[str, int],
 ) -> Snapshot:
     """What a scrape shows from now on."""
     return Snapshot(
@@ -202,4 +189,7 @@ def snapshot(
         records_behind_seconds=behind,
         incident_open=state.incident is not None,
         engines=engines,
+        engine_starts=starts,
+        engine_stops=stops,
+        maintenance=state.maintenance is not None,
     )

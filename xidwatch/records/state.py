@@ -4,8 +4,9 @@
 
     {"v":1,"boot_id":"5f0c...","mono_ms":3620011,"verdict":"failed","since":"2026-09-17T02:10:08Z",
      "conditions":[{"subject":"gpu:0000:11:00.0","type":"GpuLost","status":"TRUE","since":"..."}],
-     "engines":{"vllm.service":{"state":"HELD","may_start":false,"why":"4 of 4 GPUs lost","lease":null,
-                                "unit":"inactive/dead","invocation_id":"","gpus":["0000:11:00.0"],"gpus_by":"found"}}}
+     "engines":{"vllm.service":{"state":"HELD","since":"2026-09-17T02:10:21.118Z","may_start":false,"why":"4 of 4 GPUs lost","lease":null,
+                                "unit":"inactive/dead","invocation_id":"","gpus":["0000:11:00.0"],"gpus_by":"found","order":null,
+                                "recovery":["warm reboot: sync, then systemctl reboot"]}}}
 
 `children.json`: worker processes that were alive, so that a successor can adopt what is stuck:
 
@@ -14,6 +15,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +29,7 @@ VERSION = 1
 WORLD_READABLE = 0o644
 STALE_INTERVALS = 3
 
-Freshness = Literal["fresh", "stale", "other boot", "replayed"]
+Freshness = Literal["fresh", "stale", "other boot", "replayed", "dead"]
 
 
 class ConditionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,11 +47,14 @@ class ConditionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     """What the gate says about one engine, and what was seen of it.
 
-    `unit`: active/running and the like, as systemd says, "" when it did not. `gpus_by`: "configured", "found", "" when they are
-    not known.
+    `since`: of the gate's state. `lease`: until when its one start is granted. `unit`: active/running and the like, as systemd
+    says, "" when it did not. `gpus_by`: "configured", "found", "" when they are not known.
+    `order`: until when an operator has opened the gate past this. `recovery`: what could bring its hardware back, least invasive first,
+    and what stands in the way of each.
     """
 
     state: str | None = None
+    since: str | None = None
     may_start: bool | None = None
     why: str = ""
     lease: str | None = None
@@ -57,6 +62,8 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     invocation_id: str = ""
     gpus: tuple[str, ...] = ()
     gpus_by: str = ""
+    order: str | None = None
+    recovery: tuple[str, ...] = ()
 
 
 class BaselineState(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +154,23 @@ def freshness(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
         return "other boot"
     age_ms = now_mono_ms - state.mono_ms
     return "fresh" if 0 <= age_ms <= STALE_INTERVALS * state.interval_s * 1000 else "stale"
+
+
+def standing(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
+    """The same of this host and now: "dead" when the process that wrote it is gone without a word."""
+    fresh = freshness(state, now_mono_ms, boot_id)
+    return "dead" if fresh == "fresh" and state.pid is not None and not _lives(state.pid) else fresh
+
+
+def _lives(pid: int) -> bool:
+    """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,8 @@ from xidwatch.daemon.notify import Notifier
 from xidwatch.daemon.oneself import Oneself
 from xidwatch.daemon.probes import specs
 from xidwatch.daemon.rundir import STATE, RunDir
-from xidwatch.daemon.service import Daemon, Settings
+from xidwatch.daemon.service import Daemon
+from xidwatch.daemon.settings import Settings
 from xidwatch.daemon.uevents import Uevent
 from xidwatch.records import files
 from xidwatch.records import state as state_record

@@ -1,0 +1,124 @@
+"""The ladder: what could bring lost hardware back, in which order, and what stands in the way now."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.story import CHAINS, DOWNSTREAM, DRIVER, EVENING, GPU, GPUS, SWITCH
+from xidwatch.core.model import Condition, Missing, Readings, Status, Subject
+from xidwatch.core.recovery import Rung, Situation, ladder, situation, words
+
+ROOT_PORT = Subject("port", "0000:00:03.1")
+PLACES = {**CHAINS, ROOT_PORT: "0000:00/03.1"}
+UNDER = frozenset({*GPUS, DOWNSTREAM, SWITCH, ROOT_PORT, DRIVER})
+SOFTWARE = {"rescan", "bus-reset", "slot-power", "gpu-reset", "module-reload"}
+
+
+def true(subject: Subject, type_: str, reason: str = "", status: Status = Status.TRUE) -> Condition:
+    return Condition(subject, type_, status, EVENING, reason)
+
+
+def seen(*bad: Condition, readings: Readings | None = None, holders: str = "", leftovers: tuple[str, ...] = ()) -> Situation:
+    return situation(UNDER, bad, readings or {}, PLACES, holders=holders, leftovers=leftovers)
+
+
+def rungs(now: Situation) -> dict[str, Rung]:
+    return {rung.key: rung for rung in ladder(now)}
+
+
+def free(now: Situation) -> set[str]:
+    return {rung.key for rung in ladder(now) if not rung.blocked}
+
+
+def test_the_order_is_from_the_least_invasive_to_the_mains() -> None:
+    """Where all of them apply."""
+    now = Situation(GPU, above=DOWNSTREAM, slot="4")
+    assert list(rungs(now)) == [
+        "stop",
+        "rescan",
+        "bus-reset",
+        "slot-power",
+        "gpu-reset",
+        "module-reload",
+        "reboot",
+        "power-cycle",
+        "mains",
+    ]
+
+
+def test_nothing_bad_needs_nothing() -> None:
+    """Nor does what is bad elsewhere, or only not known."""
+    assert ladder(seen()) == ()
+    assert ladder(seen(true(GPU, "GpuLost", status=Status.UNKNOWN))) == ()
+    assert ladder(seen(true(Subject("gpu", "0000:99:00.0"), "GpuLost"))) == ()
+
+
+def test_one_lost_gpu_may_come_back_by_software() -> None:
+    """Named by itself and by the port above it; a reset by its driver is no way while it is off the bus."""
+    now = seen(true(GPU, "GpuLost"))
+    assert (now.top, now.above) == (GPU, DOWNSTREAM)
+    assert "gpu-reset" not in free(now)
+    assert {"rescan", "bus-reset", "reboot"} <= free(now)
+    assert GPU.name in rungs(now)["rescan"].how
+    assert DOWNSTREAM.name in rungs(now)["bus-reset"].how
+
+
+def test_a_gpu_that_only_asks_for_a_reset_may_be_reset() -> None:
+    """It is on the bus."""
+    assert "gpu-reset" in free(seen(true(GPU, "DriverFatalXid", "kernel: Xid 119: GSP timeout")))
+
+
+def test_the_topmost_is_what_is_removed() -> None:
+    """Of a switch with everything below it."""
+    now = seen(true(GPU, "GpuLost"), true(SWITCH, "ConfigSpaceAllOnes"), true(DOWNSTREAM, "ConfigSpaceAllOnes"))
+    assert (now.top, now.above) == (SWITCH, ROOT_PORT)
+
+
+def test_what_holds_the_device_blocks_what_would_wait_for_it() -> None:
+    """A removal waits for it under a global lock; a reboot does not ask."""
+    now = seen(true(GPU, "GpuLost"), holders="4711 4712")
+    assert not free(now) & SOFTWARE
+    assert "held by process 4711, process 4712" in rungs(now)["rescan"].blocked
+    assert {"stop", "reboot"} <= free(now)
+
+
+def test_what_cannot_be_ended_leaves_a_reboot() -> None:
+    """Not even the first step can be taken."""
+    now = seen(true(GPU, "GpuLost"), leftovers=("4711 VLLM::Worker_TP0, state D in uvm_va_space",))
+    assert free(now) == {"reboot", "power-cycle", "mains"}
+    assert "cannot be ended: 4711 VLLM::Worker_TP0, state D in uvm_va_space" in rungs(now)["stop"].blocked
+
+
+@pytest.mark.parametrize(
+    ("bad", "readings"),
+    [
+        (true(GPU, "DriverFatalXid", "kernel: GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"), {}),
+        (true(DRIVER, "DriverFatalXid", "kernel: uvm encountered global fatal error 0x60, requiring os reboot to recover."), {}),
+        (true(GPU, "GpuLost"), {GPU: {"recovery_action": 2}}),
+    ],
+)
+def test_what_the_driver_says_needs_a_reboot_needs_one(bad: Condition, readings: Readings) -> None:
+    """By its line or by NVML."""
+    now = seen(true(GPU, "GpuLost"), bad, readings=readings)
+    assert free(now) == {"stop", "reboot", "power-cycle", "mains"}
+
+
+def test_what_has_no_power_gets_none_by_software() -> None:
+    """All ones below a link that is down: not even a warm reboot."""
+    now = seen(true(SWITCH, "ConfigSpaceAllOnes"), readings={ROOT_PORT: {"link_width": 0}})
+    assert free(now) == {"stop", "power-cycle", "mains"}
+    assert "0000:00:03.1" in rungs(now)["reboot"].blocked[0]
+
+
+@pytest.mark.parametrize("width", [16, Missing.DEVICE_LOST, None])
+def test_a_link_that_is_up_or_not_read_is_no_evidence_of_power(width: int | Missing | None) -> None:
+    """Nothing is claimed that was not seen."""
+    readings: Readings = {ROOT_PORT: {} if width is None else {"link_width": width}}
+    assert "reboot" in free(seen(true(SWITCH, "ConfigSpaceAllOnes"), readings=readings))
+
+
+def test_a_line_says_how_or_why_not() -> None:
+    """And names no more than a few."""
+    said = words(ladder(Situation(GPU, holders=tuple(f"process {n}" for n in range(10)))))
+    assert said[0] == "stop whatever uses the GPUs: the engines, and nvidia-persistenced"
+    assert said[1] == "PCI removal of 0000:11:00.0 and rescan: blocked: held by process 0, process 1, process 2, process 3 and 6 more"

@@ -1,0 +1,83 @@
+"""An engine behind its gate under a real systemd: the drop-in as `make install-gate` writes it, with and without a daemon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from tests.rig.container.disk import ROOT
+from tests.rig.container.host import Host
+
+ENGINE = "engine.service"
+# User= and an environment that would break any Python: the gate is to answer all the same.
+ENGINE_UNIT = """
+[Service]
+User=nobody
+Environment=PYTHONHOME=/nowhere PYTHONPATH=/nowhere
+ExecStart=/bin/sleep infinity
+Restart=always
+RestartSec=100ms
+[Install]
+WantedBy=multi-user.target
+"""
+
+pytestmark = [pytest.mark.rig, pytest.mark.root, pytest.mark.slow]
+
+
+def gated(host: Host) -> None:
+    """An engine, and what `make install-gate` writes beside its unit."""
+    command = [str(ROOT / "scripts/install-gate.sh"), ENGINE]
+    subprocess.run(command, env={**os.environ, "DESTDIR": str(host.disk.root)}, check=True, capture_output=True, timeout=60)
+    host.add_unit(ENGINE, ENGINE_UNIT)
+    host.run("systemctl", "enable", "--runtime", ENGINE)  # one that nothing refers to is unloaded at once, and its result with it
+
+
+def start(host: Host) -> dict[str, str]:
+    """How the unit is after `systemctl start`, which succeeds for a skipped one too."""
+    host.run("systemctl", "start", ENGINE)
+    return host.container.show(ENGINE, "ActiveState", "Result", "NRestarts")
+
+
+SKIPPED = {"ActiveState": "inactive", "Result": "exec-condition", "NRestarts": "0"}
+
+
+def test_without_a_daemon_it_is_skipped_and_not_failed(host: Host) -> None:
+    """Nor tried again, in spite of Restart=always; why is in its journal, with the way past."""
+    gated(host)
+    assert start(host) == SKIPPED
+    said = host.run("journalctl", "--output=cat", f"--unit={ENGINE}")
+    assert "engine.service: unknown: /run/xidwatch/state.json: no state file" in said
+    assert "xidwatch gate --open-for 1h --reason TEXT engine.service" in said
+
+
+def test_an_order_lets_it_start_without_a_daemon(host: Host) -> None:
+    """The way past a daemon that is broken; one that comes back writes it down."""
+    gated(host)
+    host.run("xidwatch", "gate", "engine", "--open-for", "1h", "--reason", "the daemon does not start")
+    assert start(host)["ActiveState"] == "active"
+    host.start()
+    host.until_line("the gate of engine.service is open until .*: the daemon does not start")
+    assert host.container.show(ENGINE, "ActiveState") == {"ActiveState": "active"}
+
+
+def test_a_program_that_is_gone_does_not_keep_it_down(host: Host) -> None:
+    """It starts, ungated, and says so."""
+    gated(host)
+    host.run("mv", "/opt/xidwatch/bin/xidwatch", "/opt/xidwatch/bin/gone")
+    assert start(host)["ActiveState"] == "active"
+    assert "engine.service starts without being gated" in host.run("journalctl", "--output=cat", f"--unit={ENGINE}")
+
+
+def test_the_answer_is_quick(host: Host) -> None:
+    """Well below what anybody would notice at the start of an engine."""
+    host.start()
+    took = []
+    for _ in range(5):
+        began = time.monotonic()
+        host.run("xidwatch", "gate", ENGINE, status=3)
+        took.append(time.monotonic() - began)
+    print(f"xidwatch gate: {min(took):.3f} s, with the way into the container")
+    assert min(took) < 0.5

@@ -1,0 +1,243 @@
+"""`xidwatch gate [UNIT]`: may this engine start? Answered from the daemon's state file, in a tenth of a second; no hardware is asked.
+
+    vllm.service: closed (HELD since 2026-09-17T02:10:21.118Z): 4 of 4 GPUs lost
+    vllm.service: open (RUNNING since 2026-09-17T03:02:44.902Z)
+    vllm.service: unknown: the daemon has stopped
+
+Imports little: the unit of the engine waits for it (ExecCondition=, systemd.service(5)).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xidwatch.places import STATE_FILE, find_run_dir
+from xidwatch.records import RecordError, order, state
+from xidwatch.records.order import Order
+from xidwatch.records.state import EngineState, StateFile
+
+OPEN, CLOSED, UNKNOWN = 0, 2, 3
+WORDS = {OPEN: "open", CLOSED: "closed", UNKNOWN: "unknown"}
+EX_USAGE, EX_CANTCREAT = 64, 73
+MOST_CHARACTERS = 4000  # of a reason
+LONGEST_SECONDS = 7 * 86400.0
+LOOK_SECONDS = 1.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+DOUBTS = {
+    "stale": "what the daemon last wrote is older than three intervals: is it hanging?",
+    "other boot": "the daemon has not run since the last reboot",
+    "dead": "the daemon is gone without a word (killed or crashed)",
+    "replayed": "the state file is of a replay, and says nothing about this host",
+}
+EXIT_CODES = """\
+Exit status:
+  0   open: it may start (on degraded hardware too)
+  2   closed
+  3   unknown: no daemon, an old word, or nothing proven yet
+  64  usage; 69 the daemon does not answer, or refuses; 73 no place to write
+
+An engine is asked about at its start by its own unit (make install-gate UNIT=...). It does not wait there, and --wait is no
+option for a unit: systemd would count the waiting as its start, and let it fail.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is said about one engine. `engine`: as the daemon shows it, None where it does not."""
+
+    unit: str
+    code: int
+    why: str
+    engine: EngineState | None = None
+    order: Order | None = None
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = commands.add_parser(
+        "gate",
+        help="may this engine start?",
+        description="May this engine start? Answered from what the daemon last knew.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("unit", nargs="?", default="", metavar="UNIT", help="the engine's unit (default: all of them)")
+    command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument("--wait", metavar="5m", help="until it is open, at most so long; for people and scripts")
+    change = command.add_mutually_exclusive_group()
+    change.add_argument("--reset", action="store_true", help="take it out of LATCHED; the hardware has to be proven like any other time")
+    change.add_argument("--open-for", metavar="1h", help="let it start for so long, whatever is known; works without a daemon")
+    change.add_argument("--close", action="store_true", help="take that back")
+    command.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever reads the journal later")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """See EXIT_CODES."""
+    unit = full_name(arguments.unit)
+    if arguments.unit and not unit:
+        return _refuse(EX_USAGE, f"{arguments.unit!r} is not the name of a unit")
+    if arguments.reset or arguments.open_for or arguments.close:
+        if not unit:
+            return _refuse(EX_USAGE, "which engine? Name its unit")
+        from xidwatch.cli import gate_orders
+
+        return gate_orders.give(arguments, unit)
+    place = find_run_dir(arguments.state_dir)
+    if not arguments.wait:
+        return show(look(place, unit), as_json=arguments.json)
+    from xidwatch.core.rules import seconds
+
+    try:
+        patience = seconds(arguments.wait)
+    except ValueError as error:
+        return _refuse(EX_USAGE, f"--wait: {error}")
+    answers = wait(lambda: look(place, unit), patience, time.monotonic, time.sleep)
+    return show(answers, as_json=arguments.json)
+
+
+def full_name(unit: str) -> str:
+    """`vllm` is `vllm.service`; empty for what can be no unit (systemd.unit(5)), least of all a path."""
+    name = unit if unit.endswith(".service") else f"{unit}.service"
+    good = all(sign.isascii() and (sign.isalnum() or sign in ":-_.\\@") for sign in name)
+    return name if unit and good and not name.startswith(".") and len(name) < 256 else ""
+
+
+def wait(
+    looking: Callable[[], list[Answer]], patience: float, monotonic: Callable[[], float], pause: Callable[[float], None]
+) -> list[Answer]:
+    """What is said once all are open, or when patience is over."""
+    end = monotonic() + patience
+    while True:
+        answers = looking()
+        left = end - monotonic()
+        if verdict(answers) == OPEN or left <= 0:
+            return answers
+        pause(min(LOOK_SECONDS, left))
+
+
+def look(place: Path, unit: str = "") -> list[Answer]:
+    """About one engine, or about all that the daemon knows."""
+    now_ms, boot_id = int(time.monotonic() * 1000), BOOT_ID.read_text().strip()
+    shown, doubt = _shown(place, now_ms, boot_id)
+    units = (unit,) if unit else tuple(sorted(shown.engines)) if shown else ()
+    if not units:
+        return [Answer("", UNKNOWN, doubt or "no engine is configured ([[engines]])")]
+    return [answer(each, shown, doubt, _order(place, each, now_ms, boot_id)) for each in units]
+
+
+def answer(unit: str, shown: StateFile | None, doubt: str, by_order: Order | None) -> Answer:
+    """An operator's order first, then the gate, as far as its word can be believed."""
+    engine = shown.engines.get(unit) if shown else None
+    if by_order is not None:
+        text = f"by order of {by_order.by}, until {by_order.until}: {by_order.reason}"
+        return Answer(unit, OPEN, text, engine, by_order)
+    if doubt or shown is None:
+        return Answer(unit, UNKNOWN, doubt, engine)
+    if engine is None:
+        return Answer(unit, UNKNOWN, "the daemon does not know it: no [[engines]] table of its configuration has this unit")
+    if engine.may_start is None:
+        return Answer(unit, UNKNOWN, engine.why or "nothing is proven yet", engine)
+    if engine.may_start and engine.lease and _is_over(engine.lease):
+        return Answer(unit, CLOSED, f"one start was granted, until {engine.lease}", engine)
+    return Answer(unit, OPEN if engine.may_start else CLOSED, engine.why, engine)
+
+
+def _shown(place: Path, now_ms: int, boot_id: str) -> tuple[StateFile | None, str]:
+    """What the daemon wrote last, and why it cannot be believed ("" where it can)."""
+    try:
+        shown = state.read(place / STATE_FILE)
+    except RecordError as error:
+        return None, str(error)
+    doubt = DOUBTS.get(state.standing(shown, now_ms, boot_id), "")
+    return shown, doubt or ("the daemon has stopped" if shown.pid is None else "")
+
+
+def _is_over(until: str) -> bool:
+    """To the second, which is how finely a lease is meant."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) > until[:19]
+
+
+def _order(place: Path, unit: str, now_ms: int, boot_id: str) -> Order | None:
+    try:
+        found = order.read(place, unit)
+    except RecordError as error:
+        print(f"xidwatch: {error}", file=sys.stderr)
+        return None
+    return found if found is not None and found.holds(now_ms, boot_id) else None
+
+
+# ----------------------------------------------------------------------------------------------------------- to be seen
+
+
+def verdict(answers: list[Answer]) -> int:
+    """Of several: closed if one is, else unknown if one is."""
+    codes = {each.code for each in answers}
+    return next((code for code in (CLOSED, UNKNOWN) if code in codes), OPEN)
+
+
+def show(answers: list[Answer], *, as_json: bool) -> int:
+    """Print them, and what can be done; the exit status."""
+    if as_json:
+        plain = [_plain(each) for each in answers]
+        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=1))
+    else:
+        print("\n".join(describe(each) for each in answers))
+        for each in answers:
+            print("".join(f"  {clean(rung)}\n" for rung in each.engine.recovery) if each.engine else "", end="")
+    for each in answers:
+        if each.code != OPEN and each.unit and not as_json:
+            print(f"xidwatch: {hint(each)}", file=sys.stderr)
+    return verdict(answers)
+
+
+def describe(each: Answer) -> str:
+    """One line."""
+    engine = each.engine
+    known = engine.state if engine and engine.state else ""
+    since = f" since {engine.since}" if engine and engine.since and known else ""
+    where = f" ({known}{since})" if known else ""
+    name = f"{each.unit}: " if each.unit else ""
+    why = f": {each.why}" if each.why else ""
+    return clean(f"{name}{WORDS[each.code]}{where}{why}")
+
+
+def hint(each: Answer) -> str:
+    """What somebody at a terminal can do now."""
+    by_force = f"`xidwatch gate --open-for 1h --reason TEXT {each.unit}` lets it start anyway"
+    if each.engine and each.engine.state == "LATCHED" and each.code == CLOSED:
+        return f"`xidwatch gate --reset {each.unit}` when the cause is mended; {by_force}"
+    return f"`xidwatch status` tells more; {by_force}"
+
+
+def clean(text: str) -> str:
+    """One line that moves no cursor: part of it comes from a file, and root reads it on a terminal."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape", "replace").decode() for sign in text)
+
+
+def _plain(each: Answer) -> dict[str, object]:
+    engine = each.engine
+    ordered = each.order
+    return {
+        "unit": each.unit,
+        "gate": WORDS[each.code],
+        "why": each.why,
+        "state": engine.state if engine else None,
+        "since": engine.since if engine else None,
+        "may_start": engine.may_start if engine else None,
+        "lease": engine.lease if engine else None,
+        "recovery": list(engine.recovery) if engine else [],
+        "order": {"until": ordered.until, "reason": ordered.reason, "by": ordered.by} if ordered else None,
+    }
+
+
+def _refuse(code: int, text: str) -> int:
+    print(f"xidwatch: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,56 @@
+"""What has changed between two looks at who is there: after maintenance, and before a baseline is accepted.
+
+Law: pure. Only what was known both times can have changed: a fact that somebody cannot tell now is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xidwatch.core.model import PCI_KINDS, Missing, Readings, Value
+
+MOST_CHARACTERS = 60  # of a value
+NAMES = ("name", "uuid", "serial", "board", "driver")  # by which a device is known to people
+
+Facts = Mapping[str, Value]
+
+
+def here(readings: Readings, inventory: Readings) -> Readings:
+    """The facts about everything that is there now: of PCI devices only those that are seen."""
+    return {
+        subject: facts
+        for subject, facts in inventory.items()
+        if subject.kind not in PCI_KINDS or readings.get(subject, {}).get("present") == 1
+    }
+
+
+def changes(before: Readings, after: Readings) -> tuple[str, ...]:
+    """In words, one a subject: who went, who came, who is another or has other facts."""
+    words = [
+        *(f"{subject} is not there any more{_called(before[subject])}" for subject in sorted(before.keys() - after.keys())),
+        *(f"{subject} is new{_called(after[subject])}" for subject in sorted(after.keys() - before.keys())),
+    ]
+    for subject in sorted(before.keys() & after.keys()):
+        different = _different(before[subject], after[subject])
+        if different:
+            words.append(f"{subject}: {different}")
+    return tuple(words)
+
+
+def _called(facts: Facts) -> str:
+    known = [_short(facts[name]) for name in NAMES if _is_told(facts.get(name))]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _different(before: Facts, after: Facts) -> str:
+    both = [name for name in sorted(before) if _is_told(before[name]) and _is_told(after.get(name)) and before[name] != after[name]]
+    return ", ".join(f"{name} was {_short(before[name])} and is {_short(after[name])}" for name in both)
+
+
+def _is_told(value: Value | None) -> bool:
+    return value is not None and not isinstance(value, Missing) and value != ""
+
+
+def _short(value: Value) -> str:
+    text = str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."

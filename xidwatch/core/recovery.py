@@ -1,0 +1,161 @@
+"""What could bring lost hardware back, least invasive first, and what stands in the way of each now. Advice, nothing is done.
+
+Law: pure. The order, and what helps when, are those of the drivers' and the kernel's own documentation: a GPU that fell off the bus is
+never re-attached by its driver; a removal waits for ever, under a global lock, while a process holds the device; nothing but a reload
+of the modules or a reboot clears what the driver calls fatal; and no software gives power to a device that has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from xidwatch.core.model import PCI_KINDS, Condition, Missing, Readings, Status, Subject, Value
+
+ALL_ONES = ("ConfigSpaceAllOnes",)
+OFF_THE_BUS = frozenset({"ConfigSpaceAllOnes", "GpuMissing", "PortMissing", "GpuLost"})
+REBOOT_ASKED = 2  # recovery_action of NVML: reboot
+MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What matters to the ladder. `top`: the topmost device that is bad; `above`: what it hangs on and still answers, None for nobody.
+
+    `holders`: processes that hold the GPUs, `stuck`: those of them that cannot be ended. `reboot`: why nothing less helps; `power`: why
+    no software does. Each "" where nothing says so.
+    """
+
+    top: Subject | None
+    above: Subject | None = None
+    slot: str = ""
+    off_the_bus: bool = True
+    holders: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+    reboot: str = ""
+    power: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the ladder. `how`: what to type or do; `blocked`: what stands in its way, empty for nothing that is known."""
+
+    key: str
+    what: str
+    how: str
+    blocked: tuple[str, ...] = ()
+
+
+def ladder(now: Situation) -> tuple[Rung, ...]:
+    """All that applies here, in this order; none when nothing is bad."""
+    if now.top is None:
+        return ()
+    held = (f"held by {_named(now.holders)}",) if now.holders else ()
+    stuck = (f"cannot be ended: {_named(now.stuck)}",) if now.stuck else ()
+    less = (f"less than a reboot does not help: {now.reboot}",) if now.reboot else ()
+    dark = (f"no software gives it power: {now.power}",) if now.power else ()
+    in_the_way = (*stuck, *held, *less, *dark)
+    rungs = [Rung("stop", "stop whatever uses the GPUs", "the engines, and nvidia-persistenced", stuck)]
+    rungs += [Rung(key, what, how, (*in_the_way, *also)) for key, what, how, also in _by_software(now)]
+    rungs += [
+        Rung("reboot", "warm reboot", "sync, then systemctl reboot (the shutdown itself may hang in the driver)", dark),
+        Rung("power-cycle", "off and on again", "poweroff, then power on (by hand, BMC or a timer that has been tried before)"),
+        Rung("mains", "without mains for half a minute", "at the supply or the outlet: a tripped supply may latch until then"),
+    ]
+    return tuple(rungs)
+
+
+def _by_software(now: Situation) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    assert now.top is not None
+    device = f"/sys/bus/pci/devices/{now.top.name}"
+    yield "rescan", f"PCI removal of {now.top.name} and rescan", f"echo 1 > {device}/remove; echo 1 > /sys/bus/pci/rescan", ()
+    if now.above is not None:
+        bridge = f"/sys/bus/pci/devices/{now.above.name}"
+        yield "bus-reset", f"reset of the bus below {now.above.name}", f"echo 1 > {bridge}/reset_subordinate (recent kernels)", ()
+    if now.slot:
+        slot = f"/sys/bus/pci/slots/{now.slot}/power"
+        yield "slot-power", f"power of slot {now.slot} off and on", f"echo 0 > {slot}; echo 1 > {slot} (where it has a switch for it)", ()
+    gone = ("it is off the bus, where the driver cannot reach it",) if now.off_the_bus else ()
+    yield "gpu-reset", "GPU reset by the driver", "nvidia-smi --gpu-reset -i UUID (not offered on every board)", gone
+    modules = "rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia (never with a display on it)"
+    yield "module-reload", "reload of the NVIDIA modules", modules, ()
+
+
+def words(rungs: Collection[Rung]) -> tuple[str, ...]:
+    """A line each, for people."""
+    return tuple(f"{rung.what}: {_blocked(rung) or rung.how}" for rung in rungs)
+
+
+def _blocked(rung: Rung) -> str:
+    return f"blocked: {'; '.join(rung.blocked)}" if rung.blocked else ""
+
+
+def _named(several: Collection[str]) -> str:
+    names = list(several)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+# ------------------------------------------------------------------------------------------------------- what is seen now
+
+
+def situation(
+    under: Collection[Subject],
+    bad: Collection[Condition],
+    readings: Readings,
+    places: Mapping[Subject, str],
+    *,
+    holders: str,
+    leftovers: tuple[str, ...],
+) -> Situation:
+    """From what is TRUE under an engine. `places`: chains from the root; `holders`: numbers of processes, with blanks between.
+
+    What cannot be read of dead hardware blocks nothing: it is no evidence.
+    """
+    there = [condition for condition in bad if condition.status is Status.TRUE and condition.subject in under]
+    devices = [condition.subject for condition in there if condition.subject.kind in PCI_KINDS]
+    if not devices:
+        return Situation(None, stuck=leftovers)
+    top = min(devices, key=lambda subject: (len(places.get(subject, "/" * 99)), subject))
+    above = _above(top, places)
+    gone = any(condition.type in OFF_THE_BUS and condition.subject.kind in PCI_KINDS for condition in there)
+    return Situation(
+        top=top,
+        above=above,
+        slot=_text(readings.get(top, {}).get("slot")),
+        off_the_bus=gone,
+        holders=tuple(f"process {pid}" for pid in holders.split()),
+        stuck=leftovers,
+        reboot=_reboot(under, there, readings, leftovers),
+        power=_power(top, above, there, readings),
+    )
+
+
+def _above(top: Subject, places: Mapping[Subject, str]) -> Subject | None:
+    chain = places.get(top, "").rpartition("/")[0]
+    ports = (subject for subject, place in sorted(places.items()) if place == chain and subject.kind == "port")
+    return next(ports, None) if chain else None
+
+
+def _reboot(under: Collection[Subject], there: list[Condition], readings: Readings, leftovers: tuple[str, ...]) -> str:
+    asked = [subject.name for subject in sorted(under) if readings.get(subject, {}).get("recovery_action") == REBOOT_ASKED]
+    if asked:
+        return f"the driver asks for a reboot ({_named(asked)})"
+    fatal = (condition.reason for condition in there if condition.type == "DriverFatalXid")
+    said = next((reason for reason in fatal if "reboot" in reason.lower()), "")
+    if said:
+        return f"the driver asks for a reboot ({said})"
+    return "processes are stuck in the driver" if leftovers else ""
+
+
+def _power(top: Subject, above: Subject | None, there: list[Condition], readings: Readings) -> str:
+    """All ones below a link that is down: power, cable or connector. Without a reading of the link nothing is claimed."""
+    silent = any(condition.subject == top and condition.type in ALL_ONES for condition in there)
+    width = readings.get(above, {}).get("link_width") if above else None
+    if silent and above and width == 0:
+        return f"{top.name} answers nothing and the link of {above.name} above it is down: power, cable or connector"
+    return ""
+
+
+def _text(value: Value | None) -> str:
+    return value if isinstance(value, str) and not isinstance(value, Missing) else ""

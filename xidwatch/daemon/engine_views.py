@@ -1,0 +1,93 @@
+"""What the state file, the metrics and a person at `status` are shown of each engine: what was seen of it, and what its gate says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from xidwatch.clock import iso
+from xidwatch.config import EngineConfig
+from xidwatch.core import engines as core_engines
+from xidwatch.core import gate_view, recovery, watch
+from xidwatch.core.gate_model import Gate, GateState
+from xidwatch.core.model import Condition, Missing, Moment, Subject, Value
+from xidwatch.core.rules import Rule
+from xidwatch.core.watch import State
+from xidwatch.records.order import Order
+from xidwatch.records.state import EngineState
+
+NOT_PROVEN = "nothing is proven yet"
+HELD_BACK = frozenset({GateState.STOPPING, GateState.HELD, GateState.PROVING, GateState.LATCHED})  # when it matters what could help
+
+
+def shown(
+    configured: Collection[EngineConfig], rules: tuple[Rule, ...], state: State, now: Moment, orders: Mapping[str, Order]
+) -> dict[str, EngineState]:
+    """By unit."""
+    everything = [subject.name for subject in state.readings.keys() | state.expected.keys() if subject.kind == "gpu"]
+    conditions = watch.conditions_with_severity(rules, state)
+    places = core_engines.places(state.readings, state.roster.members)
+    found = {}
+    for each in configured:
+        subject = Subject("engine", each.unit)
+        values = state.readings.get(subject, {})
+        gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
+        unit = "/".join(filter(None, (_word(values, "active_state"), _word(values, "sub_state"))))
+        seen = EngineState(unit=unit, invocation_id=_word(values, "invocation_id"), gpus=gpus, gpus_by=by, order=_order(orders, each.unit))
+        hardware = core_engines.hardware(gpus, places)
+        gate, against = state.gates.get(each.unit), gate_view.against(conditions, hardware)
+        found[each.unit] = seen
+        if gate is not None:
+            rungs = _rungs(gate, against, hardware, state, places)
+            found[each.unit] = _with_gate(seen, gate, against, state, now, rungs)
+    return found
+
+
+def _with_gate(
+    seen: EngineState, gate: Gate, against: tuple[Condition, ...], state: State, now: Moment, rungs: tuple[str, ...]
+) -> EngineState:
+    may = gate_view.may_start(gate, against, state.maintenance, now)
+    return EngineState(
+        state=gate.state,
+        since=iso(gate.since.wall),
+        may_start=may,
+        why=gate.why or _why(may, against, state),
+        lease=iso(gate.lease.until.wall) if gate.lease else None,
+        unit=seen.unit,
+        invocation_id=seen.invocation_id,
+        gpus=seen.gpus,
+        gpus_by=seen.gpus_by,
+        order=seen.order,
+        recovery=rungs,
+    )
+
+
+def _why(may: bool | None, against: tuple[Condition, ...], state: State) -> str:
+    if may:
+        return ""
+    if may is None and state.maintenance is not None:
+        return f"in maintenance until {iso(state.maintenance.until)}: {state.maintenance.reason}"
+    if against:
+        worst = against[0]
+        more = f", and {len(against) - 1} more" if len(against) > 1 else ""
+        return f"{worst.type} {worst.status} {worst.subject}: {worst.reason}{more}"
+    return NOT_PROVEN if may is None else ""
+
+
+def _rungs(
+    gate: Gate, against: tuple[Condition, ...], hardware: Collection[Subject], state: State, places: Mapping[Subject, str]
+) -> tuple[str, ...]:
+    """What could bring its hardware back, while it is held for that."""
+    if gate.state not in HELD_BACK:
+        return ()
+    holders = _word(state.readings.get(Subject("engine", gate.unit), {}), "pids")
+    found = recovery.situation(hardware, against, state.readings, places, holders=holders, leftovers=gate.leftovers)
+    return recovery.words(recovery.ladder(found))
+
+
+def _order(orders: Mapping[str, Order], unit: str) -> str | None:
+    return orders[unit].until if unit in orders else None
+
+
+def _word(values: Mapping[str, Value], quantity: str) -> str:
+    value = values.get(quantity, Missing.NOT_ASKED)
+    return "" if isinstance(value, Missing) else str(value)

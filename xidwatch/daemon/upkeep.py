@@ -1,0 +1,106 @@
+"""Maintenance in this run: an operator's word that the host is being worked on, its end, and what has changed meanwhile.
+
+    -> {"do": "maintenance-on", "for": "30m", "reason": "driver upgrade", "user": "alice"}
+    <- {"ok": true, "text": "maintenance until 2026-09-17T03:10:08.412Z: ..."}
+    -> {"do": "maintenance-off", "user": "alice"}
+
+It ends by itself at the first tick after its time. What it means to edges and engines is the watch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xidwatch.clock import Clock, iso
+from xidwatch.core import comparison
+from xidwatch.core.gate_model import Maintenance
+from xidwatch.core.messages import MaintenanceSet
+from xidwatch.core.model import Readings
+from xidwatch.core.rules import seconds
+from xidwatch.daemon.inventory import Inventory
+from xidwatch.daemon.scribe import NOTICE, WARNING, Scribe
+
+LONGEST_SECONDS = 24 * 3600.0
+MOST_CHARACTERS = 64  # of a user's name
+PATIENT_TICKS = 10  # then what has been answered is compared, and who has not answered is left out
+BY_ITSELF = "its time is over"
+REFUSED = "not asked: the host is in maintenance until {until} ({reason})"
+
+Known = tuple[Maintenance | None, Readings]  # as the watch has it, and the facts about all that is there
+
+
+class Upkeep:
+    """`known()` gives what the daemon knows at this moment; `take` is its way to tell the watch."""
+
+    def __init__(
+        self, clock: Clock, scribe: Scribe, inventory: Inventory, known: Callable[[], Known], take: Callable[[MaintenanceSet], None]
+    ) -> None:
+        self._clock = clock
+        self._scribe = scribe
+        self._inventory = inventory
+        self._known = known
+        self._take = take
+        self._before: Readings | None = None  # as it was when it began; kept until it has been compared
+        self._ticks_since = 0
+
+    def refusal(self) -> str:
+        """Why the driver is not asked; empty while it may be."""
+        on, _ = self._known()
+        return REFUSED.format(until=iso(on.until), reason=on.reason) if on else ""
+
+    def answer(self, request: Mapping[str, Any], uid: int) -> Mapping[str, object]:
+        """What a person asks through the control socket. Raises ValueError with why not."""
+        user = str(request.get("user", ""))[:MOST_CHARACTERS]
+        by = f"{user} (uid {uid})" if user else f"uid {uid}"
+        if request.get("do") == "maintenance-on":
+            return self._begin(str(request.get("for", "")), str(request.get("reason", "")).strip(), by)
+        on, _ = self._known()
+        if on is None:
+            raise ValueError("the host is not in maintenance")
+        self._end(f"ended by {by}", by)
+        return {"ok": True, "text": "maintenance is over: the driver is asked again at the next tick, what has changed is said then"}
+
+    def _begin(self, duration: str, reason: str, by: str) -> Mapping[str, object]:
+        length = seconds(duration)
+        if not 0 < length <= LONGEST_SECONDS:
+            raise ValueError(f"for more than nothing, and at most {LONGEST_SECONDS / 3600:g} hours")
+        if not reason:
+            raise ValueError("a reason is needed, for whoever reads the journal later")
+        before, facts = self._known()
+        now = self._clock.now()
+        given = Maintenance(before.began if before else now, now.wall + length, reason, by)
+        if before is None or self._before is None:
+            self._before = facts
+        text = f"maintenance until {iso(given.until)}, by {by}: {reason}"
+        self._scribe.log(WARNING, text, event="maintenance")
+        self._take(MaintenanceSet(now, given, by))
+        return {"ok": True, "text": f"{text}. Nothing is acted on, everything is recorded; `xidwatch maintenance off` ends it"}
+
+    def tick(self) -> None:
+        """Its end, and the comparison once everybody has answered again."""
+        on, facts = self._known()
+        if on is not None:
+            self._before = facts if self._before is None else self._before  # it was begun in an earlier run
+            if self._clock.now().wall >= on.until:
+                self._end(BY_ITSELF, "xidwatch")
+            return
+        if self._before is None:
+            return
+        self._ticks_since += 1
+        if self._inventory.is_current or self._ticks_since >= PATIENT_TICKS:
+            self._compare(self._before, facts)
+            self._before = None
+
+    def _end(self, why: str, by: str) -> None:
+        self._scribe.log(NOTICE, f"maintenance is over: {why}", event="maintenance")
+        self._take(MaintenanceSet(self._clock.now(), None, by))
+        self._inventory.want()
+        self._ticks_since = 0
+
+    def _compare(self, before: Readings, after: Readings) -> None:
+        changed = comparison.changes(before, after)
+        unheard = "" if self._inventory.is_current else " Not everybody has answered since; what they would tell is not compared."
+        text = f"after maintenance: {'; '.join(changed) or 'nobody and nothing in the inventory has changed'}.{unheard}"
+        self._scribe.record("note", {"text": text, "changes": list(changed)})
+        self._scribe.log(NOTICE, text, event="maintenance")

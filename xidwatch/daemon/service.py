@@ -40,7 +40,6 @@ from xidwatch.daemon.settings import Settings
 from xidwatch.daemon.ticker import Ticker
 from xidwatch.daemon.upkeep import Upkeep
 from xidwatch.daemon.workers import ProbeSpec, Workers
-from xidwatch.records import journal
 from xidwatch.records.recovery import Recovered, RecoveredRecord
 from xidwatch.records.samples import Row as SampleRow
 
@@ -317,20 +316,8 @@ class Daemon:
         """
         if not self.baselines.knows_past:
             return
-        state = self._state
-        record = journal.checkpoint(
-            self._new_id("r"),
-            self.clock.now(),
-            self.clock.boot_id,
-            conditions=[tracked.condition for tracked in state.conditions.values()],
-            incident=state.incident,
-            kmsg_seq=state.tally.last_seq,
-            next_id=self._state.next_id,
-            dumps=state.dumps,
-            engines=tuple(state.gates.values()),
-            maintenance=state.maintenance,
-        )
-        self.evidence.journal(record)
+        record_id = self._new_id("r")
+        self.evidence.journal(past.checkpoint(self._state, record_id, self.clock.now(), self.clock.boot_id))
 
     # ---------------------------------------------------------------------------------------------------------- views
 

@@ -39,7 +39,7 @@ PROMISED: dict[str, tuple[int, str, set[str]]] = {
     "quiet-day": (0, "healthy", set()),
     "h200-application-xids": (0, "healthy", set()),
     "one-gpu-of-eight": (1, "failed", {"GpuLost", "DriverFatalXid", "ConfigSpaceAllOnes"}),
-    "link-trained-down": (0, "healthy", {"LinkWidthBelowBaseline", "LinkBelowCapability"}),
+    "link-trained-down": (0, "degraded", {"LinkWidthBelowBaseline", "LinkBelowCapability"}),
     "rail-sag": (0, "healthy", {"RailOutOfRange"}),
     "card-swapped": (0, "degraded", {"DeviceReplaced"}),
     "nvml-version-mismatch": (0, "healthy", set()),

@@ -11,7 +11,7 @@ import pytest
 from xidwatch import rulefiles
 from xidwatch.core.model import Severity
 from xidwatch.core.xids import Ask
-from xidwatch.rulefiles import OVERRIDES, ConfigError, load_explanations, load_rules, overrides_dir, rule_tables, rules_dir
+from xidwatch.rulefiles import OVERRIDES, ConfigError, both, load_explanations, load_rules, overrides_dir, rule_tables, rules_dir
 
 SHIPPED = Path(__file__).parent.parent / "rules"
 
@@ -47,19 +47,41 @@ def test_every_mistake_in_both_rule_files_is_said_at_once(tmp_path: Path) -> Non
         assert any(part in line for line in said), part
 
 
-def test_a_rule_file_that_is_not_there_hides_nothing_in_the_other(tmp_path: Path) -> None:
-    """Both are looked at whatever the first one holds."""
+def test_what_a_folder_does_not_hold_is_as_shipped(tmp_path: Path) -> None:
+    """Whoever changes one file keeps a copy of one file; or none, only a rules.d."""
+    before = rule_tables(SHIPPED)
+    rows = (SHIPPED / "xid.toml").read_text().replace('severity = "error"', 'severity = "warning"')
+    (tmp_path / "xid.toml").write_text(rows)
+    after = rule_tables(tmp_path, overrides_dir(tmp_path))
+    assert [after[name] == before[name] for name in ("conditions", "xid")] == [True, False]
+    (tmp_path / "xid.toml").unlink()
+    (tmp_path / "rules.d").mkdir()
+    assert rule_tables(tmp_path, overrides_dir(tmp_path)) == before
+    assert load_explanations(tmp_path) == load_explanations(SHIPPED)
+
+
+def test_a_folder_that_holds_no_rules_is_the_wrong_one(tmp_path: Path) -> None:
+    """Nobody names a folder to get what is shipped."""
     with pytest.raises(ConfigError) as refused:
         load_rules(tmp_path)
-    assert [line.rpartition("/")[2] for line in refused.value.problems] == [
-        "conditions.toml: No such file or directory",
-        "xid.toml: No such file or directory",
-    ]
+    assert refused.value.problems == [f"{tmp_path}: no folder of rules: it holds none of conditions.toml, xid.toml, explain.toml, rules.d"]
+    with pytest.raises(ConfigError, match=r"nowhere: No such file or directory"):
+        load_rules(tmp_path / "nowhere")
+
+
+def test_a_rule_file_that_is_wrong_hides_nothing_in_the_others(tmp_path: Path) -> None:
+    """Nor in a site's own: all of them are told in one go, and a file that changes a bad one is not blamed for it."""
     shutil.copy(SHIPPED / "conditions.toml", tmp_path)
     (tmp_path / "xid.toml").write_text("[")
-    with pytest.raises(ConfigError, match=r"xid\.toml: not TOML") as refused:
-        load_rules(tmp_path)
-    assert len(refused.value.problems) == 1
+    (tmp_path / "rules.d").mkdir()
+    changed(tmp_path / "rules.d", a='[xid]\n79 = { severity = "error" }\n[conditions.GpuLost]\nhold = 5\n[sxid]\n')
+    with pytest.raises(ConfigError) as refused:
+        load_rules(tmp_path, overrides_dir(tmp_path))
+    assert [line.removeprefix(f"{tmp_path}/").split(": ")[:2] for line in refused.value.problems] == [
+        ["xid.toml", "not TOML"],
+        ["rules.d/a.toml", "sxid"],
+        ["rules.d/a.toml", "conditions.GpuLost.hold"],
+    ]
 
 
 # --- what a site changes
@@ -82,6 +104,15 @@ def test_a_site_s_own_rules_are_beside_its_configuration() -> None:
     """Or below the folder that replaces all rules."""
     assert overrides_dir(None) == OVERRIDES == Path("/etc/xidwatch/rules.d")
     assert overrides_dir(Path("/srv/rules")) == Path("/srv/rules/rules.d")
+
+
+def test_two_readings_tell_all_that_is_wrong_with_both(tmp_path: Path) -> None:
+    """What both have found is told once."""
+    folder = changed(tmp_path, a="[explain.xid.79]\ncheck = 1\n[xid]\n79 = { severity = 1 }\n")
+    with pytest.raises(ConfigError) as refused:
+        both(lambda: load_rules(SHIPPED, folder), lambda: load_explanations(SHIPPED, folder))
+    assert [line.split(": ")[1] for line in refused.value.problems] == ["xid.79.severity", "explain.xid.79.check"]
+    assert both(lambda: 1, lambda: "two") == (1, "two")
 
 
 def test_one_key_of_a_row_is_changed_and_the_others_stay(tmp_path: Path) -> None:
@@ -144,10 +175,20 @@ def test_without_a_folder_the_rules_are_as_shipped(tmp_path: Path) -> None:
         ("[xid]\n79 = { severity = 'awful' }", "a.toml: xid.79.severity: expected one of info, warning, error, critical, not 'awful'"),
         ("[xid]\n79 = { colour = 'red' }", "a.toml: xid.79.colour: unknown key (known here: mnemonic, class, "),
         ("[xid]\n79 = 7", "a.toml: xid.79: expected a table"),
-        ("[xid]\n500 = { severity = 'error' }", "a.toml: xid.500.mnemonic: expected a name"),
+        (
+            "[xid]\n500 = { severity = 'error' }",
+            "a.toml: xid.500: no Xid of this name is shipped. A new one needs mnemonic, class as well",
+        ),
         ("[xid]\n79 = { asks = 'prayer' }", "a.toml: xid.79.asks: expected one of nothing, "),
         ("[conditions.GpuLost]\nhold = 5", "a.toml: conditions.GpuLost.hold: '5' is not a duration"),
-        ("[conditions.GpuLots]\nhold = '5s'", "a.toml: conditions.GpuLots.about: missing"),
+        (
+            "[conditions.GpuLots]\nhold = '5s'",
+            "a.toml: conditions.GpuLots: no condition of this name is shipped; did you mean GpuLost? A new one needs about, when, ",
+        ),
+        (
+            "[conditions.TooHot]\nabout = 'gpu'\nwhen = 'temperature_celsius > 85'\nseverity = 'error'",
+            "a.toml: conditions.TooHot: no condition of this name is shipped. A new one needs source as well",
+        ),
         ("[conditions]\nGpuLost = 7", "a.toml: conditions.GpuLost: expected a table"),
         ("[explain.xid.79]\ncheck = 'the cable'", "a.toml: explain.xid.79.check: expected a list of texts"),
         ("[explain.xid.cable]\nmeaning = 'x'", "a.toml: explain.xid.cable: neither a number nor a range"),
@@ -159,6 +200,16 @@ def test_without_a_folder_the_rules_are_as_shipped(tmp_path: Path) -> None:
 def test_a_bad_file_is_refused_with_its_name_and_its_key(tmp_path: Path, text: str, problem: str) -> None:
     """The daemon does not start with half of what a site wanted."""
     assert any(each.startswith(problem) for each in refused(tmp_path, a=text)), refused(tmp_path, a=text)
+
+
+def test_a_name_that_was_mistyped_is_one_mistake(tmp_path: Path) -> None:
+    """Not one for each key that the row would need if it were new; what else is wrong with it is told too."""
+    wrong = refused(tmp_path, a="[conditions.RailOutOfRnge]\nhold = 5\nholt = '1s'")
+    assert [problem.split(": ")[1] for problem in wrong] == [
+        "conditions.RailOutOfRnge.holt",
+        "conditions.RailOutOfRnge.hold",
+        "conditions.RailOutOfRnge",
+    ]
 
 
 def test_each_file_answers_for_its_own_mistakes(tmp_path: Path) -> None:

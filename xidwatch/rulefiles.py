@@ -3,8 +3,9 @@
     rules/conditions.toml  rules/xid.toml  rules/explain.toml        as shipped (or --rules-dir)
     /etc/xidwatch/rules.d/*.toml                                     a site's own, in the order of their names (or below --rules-dir)
 
-A file in rules.d holds rows under [xid], [conditions] and [explain], by their ids, with only the keys that are to be different; a row
-that is not shipped needs all that it must have.
+Of a folder that is given, what it does not hold is as shipped; one that holds nothing of all this is the wrong one. A file in rules.d
+holds rows under [xid], [conditions] and [explain], by their ids, with only the keys that are to be different; a row that is not shipped
+needs all that it must have.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +25,7 @@ from xidwatch.core.xids import XidRule, xid_rules
 OVERRIDES = Path("/etc/xidwatch/rules.d")
 
 T = TypeVar("T")
+S = TypeVar("S")
 Table = Mapping[str, Any]
 
 
@@ -44,17 +47,25 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One of the tables that rules are written in. `path` stands before the keys in what its reader complains of."""
+    """One of the tables that rules are written in. `path` stands before the keys in what its reader complains of.
+
+    `rows`: where in the table its rows are. `needs`: what a row must have; `what` one is.
+    """
 
     name: str
     file: str
     read: Callable[[Table], object]
     path: str = ""
+    rows: Callable[[Table], object] = dict
+    needs: tuple[str, ...] = ()
+    what: str = ""
 
 
-_XID = _Kind("xid", "xid.toml", xid_rules)
-_CONDITIONS = _Kind("conditions", "conditions.toml", load, "conditions.")
+_XID = _Kind("xid", "xid.toml", xid_rules, rows=lambda table: table.get("xid"), needs=("mnemonic", "class", "severity"), what="Xid")
+_CONDITIONS = _Kind("conditions", "conditions.toml", load, "conditions.", needs=("about", "when", "severity", "source"), what="condition")
 _EXPLAIN = _Kind("explain", "explain.toml", explanations, "explain.")
+_RULES_D = "rules.d"
+_LIKE_ENOUGH = 0.7  # for a name that was meant
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -78,7 +89,21 @@ def rules_dir(given: Path | None) -> Path:
 
 def overrides_dir(given: Path | None) -> Path:
     """Where a site's own rules are: beside the configuration, or below the folder that replaces all rules."""
-    return OVERRIDES if given is None else given / "rules.d"
+    return OVERRIDES if given is None else given / _RULES_D
+
+
+def both(first: Callable[[], T], second: Callable[[], S]) -> tuple[T, S]:
+    """Two readings. Raises ConfigError with every problem of either, each once."""
+    problems: list[str] = []
+    found: list[Any] = []
+    for reading in (first, second):
+        try:
+            found.append(reading())
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return found[0], found[1]
 
 
 def load_rules(directory: Path, overrides: Path | None = None) -> Rules:
@@ -110,12 +135,18 @@ def load_explanations(directory: Path, overrides: Path | None = None) -> Explana
 
 
 def _shipped(directory: Path, kinds: Iterable[_Kind], problems: list[str]) -> dict[str, Table]:
+    """The tables that are sound."""
     tables: dict[str, Table] = {}
+    if trouble := _wrong_folder(directory):
+        problems.append(f"{directory}: {trouble}")
+        directory = rules_dir(None)
     for kind in kinds:
         path = directory / kind.file
+        path = path if path.exists() else rules_dir(None) / kind.file
         try:
-            tables[kind.name] = read_toml(path)
-            kind.read(tables[kind.name])
+            table = read_toml(path)
+            kind.read(table)
+            tables[kind.name] = table
         except RulesError as error:
             problems += [f"{path}: {problem}" for problem in error.problems]
         except ConfigError as error:
@@ -123,9 +154,19 @@ def _shipped(directory: Path, kinds: Iterable[_Kind], problems: list[str]) -> di
     return tables
 
 
+def _wrong_folder(directory: Path) -> str:
+    """What is wrong with a folder for rules as a whole."""
+    parts = (*(kind.file for kind in (_CONDITIONS, _XID, _EXPLAIN)), _RULES_D)
+    try:
+        there = {path.name for path in directory.iterdir()}
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if there.intersection(parts) else f"no folder of rules: it holds none of {', '.join(parts)}"
+
+
 def _changed(tables: dict[str, Table], overrides: Path | None, problems: list[str]) -> dict[str, Table]:
     """The tables with every file of a site merged in; each file is checked on top of those before it, so that it answers for itself."""
-    if problems or overrides is None:
+    if overrides is None:
         return tables
     for path in _files(overrides, problems):
         try:
@@ -133,10 +174,10 @@ def _changed(tables: dict[str, Table], overrides: Path | None, problems: list[st
         except ConfigError as error:
             problems += error.problems
             continue
-        wrong = misplaced(change)
-        problems += [f"{path}: {problem}" for problem in wrong]
-        for kind in (_XID, _CONDITIONS, _EXPLAIN) if not wrong else ():
-            if kind.name in change and (kind.name in tables or kind is _EXPLAIN):  # a row of texts is whole by itself
+        problems += [f"{path}: {problem}" for problem in misplaced(change)]
+        for kind in (_XID, _CONDITIONS, _EXPLAIN):
+            is_read = kind.name in tables or kind is _EXPLAIN  # a row of texts is whole by itself
+            if is_read and isinstance(change.get(kind.name), Mapping):
                 tables[kind.name] = _one_changed(kind, tables.get(kind.name, {}), change, path, problems)
     return tables
 
@@ -146,9 +187,26 @@ def _one_changed(kind: _Kind, before: Table, change: Table, path: Path, problems
     try:
         kind.read(after)
     except RulesError as error:
-        problems += [f"{path}: {kind.path}{problem}" for problem in error.problems]
+        problems += [f"{path}: {kind.path}{problem}" for problem in _meant(kind, before, change, error.problems)]
         return before
     return after
+
+
+def _meant(kind: _Kind, before: Table, change: Table, problems: list[str]) -> list[str]:
+    """The same problems, but of a row that is not shipped and lacks what it needs one: most likely another name was meant."""
+    known, rows = kind.rows(before), kind.rows(change if kind is _XID else change[kind.name])
+    if not isinstance(known, Mapping) or not isinstance(rows, Mapping):
+        return problems
+    for name, row in rows.items():
+        lacks = [key for key in kind.needs if isinstance(row, Mapping) and key not in row]
+        if name in known or not lacks:
+            continue
+        where = f"{kind.name}.{name}" if kind is _XID else name
+        problems = [problem for problem in problems if problem.partition(": ")[0] not in {f"{where}.{key}" for key in lacks}]
+        like = get_close_matches(name, known, 1, _LIKE_ENOUGH) if kind is _CONDITIONS else []
+        guess = f"; did you mean {like[0]}?" if like else "."
+        problems.append(f"{where}: no {kind.what} of this name is shipped{guess} A new one needs {', '.join(lacks)} as well")
+    return problems
 
 
 def _files(overrides: Path, problems: list[str]) -> list[Path]:

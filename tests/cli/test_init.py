@@ -103,7 +103,7 @@ def golden(name: str, text: str) -> None:
 @pytest.mark.parametrize(("only", "other"), [("config", "baseline.json"), ("baseline", "config.toml")])
 def test_a_dry_run_prints_no_more_than_is_asked_for(host: Host, capsys: pytest.CaptureFixture[str], only: str, other: str) -> None:
     """With `--only` the other part is not to be written, so it is not shown either."""
-    assert host.init("--dry-run", "--only", only) == 0
+    assert host.init("--dry-run", "--force", "--only", only) == 0
     headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("# --- ")]
     assert len(headings) == 1
     assert not headings[0].endswith(other)
@@ -114,13 +114,39 @@ def test_a_dry_run_prints_and_writes_nothing(host: Host, capsys: pytest.CaptureF
     host.library.gpu(0, compute_pids="4711")
     host.library.every_gpu(nvmlDeviceGetSerial="error 3")
     before = sorted(host.folder.rglob("*"))
-    assert host.init("--dry-run") == 0
+    assert host.init("--dry-run", "--force") == 0
     out, err = capsys.readouterr()
     golden("init-dry-run.txt", masked(out, host))
     assert err == "xidwatch: nothing was written\n"
     assert sorted(host.folder.rglob("*")) == before
     config = out.partition("# --- ")[2].partition("\n")[2].partition("# --- ")[0]
     assert parse_config(tomllib.loads(config)).kernel_log == str(host.kernel.path)
+
+
+def test_a_dry_run_shows_only_what_would_be_written(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is there would stay, which is said; where all would, the exit status is the refusal's."""
+    assert host.init("--dry-run") == 0
+    out, err = capsys.readouterr()
+    assert [line.rpartition("/")[2] for line in out.splitlines() if line.startswith("# --- ")] == [baseline.NAME]
+    assert f"{host.config} is there already: it stays as it is" in err
+    assert host.init("--only", "baseline") == 0
+    assert host.init("--dry-run") == 73
+    assert "a baseline was accepted on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_dry_run_shows_no_baseline_that_would_be_refused(host: Host, capsys: pytest.CaptureFixture[str], *, known: bool) -> None:
+    """It says on standard error that it would be, why, and what would be there instead; the exit status is the refusal's."""
+    if known:
+        assert host.init("--only", "baseline") == 0
+    host.tree.die("0000:0f:00.0")
+    capsys.readouterr()
+    assert host.init("--dry-run", "--force") == 2
+    out, err = capsys.readouterr()
+    assert baseline.NAME not in out
+    assert "stands against accepting this: port:0000:0f:00.0: ConfigSpaceAllOnes TRUE" in err
+    instead = "the one there is would stay as it is" if known else "it would be written as provisional, which proves nothing"
+    assert err.endswith(f"xidwatch: the baseline would not be accepted: {instead}\nxidwatch: nothing was written\n")
 
 
 def test_both_files_are_written_and_never_over_what_is_there(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,9 @@ def test_without_a_daemon_it_is_said_where_one_was_looked_for(place: Path, capsy
     """Both when there is no socket and when nobody listens at it any more."""
     for why in ("no such file or directory", "connection refused"):
         assert cli.main(["note", "hello"]) == 69
-        assert capsys.readouterr().err == f"xidwatch: no daemon answers at {place}: {why}. Is it running? `xidwatch status` tells\n"
+        assert capsys.readouterr().err == (
+            f"xidwatch: no daemon for /var/lib/xidwatch answers at {place}: {why}. Is it running? `xidwatch status` tells\n"
+        )
         with daemon(place, lambda *_: {}):
             (place / NAME).rename(place / "kept")
         (place / "kept").rename(place / NAME)

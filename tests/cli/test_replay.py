@@ -69,14 +69,19 @@ def test_a_directory_with_something_in_it_is_refused(folder: Path, tmp_path: Pat
 
 
 def test_no_such_fixture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Is said with what was looked for."""
-    assert main(["replay", str(tmp_path / "nothing"), "--state-dir", str(tmp_path / "state")]) == 66
-    assert "timeline.txt: No such file" in capsys.readouterr().err
+    """Is said with what was looked for, and with what a fixture is."""
+    (tmp_path / "empty").mkdir()
+    for name, why in (("nothing", "there is no such folder"), ("empty", "it has no such file in it")):
+        assert main(["replay", str(tmp_path / name), "--state-dir", str(tmp_path / "state")]) == 66
+        said = capsys.readouterr().err
+        assert f"{name}/timeline.txt: {why}. A fixture is a folder with host.txt, timeline.txt and" in said
+        assert "fixtures/" in said
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_time_that_is_none(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """66, as for any fixture that cannot be run so."""
-    assert main(["replay", str(folder), "--state-dir", str(tmp_path / "state"), "--until", "noon"]) == 66
+    """Is wrong usage, as with every other option."""
+    assert main(["replay", str(folder), "--state-dir", str(tmp_path / "state"), "--until", "noon"]) == 64
     assert "--until: 'noon' is no time" in capsys.readouterr().err
 
 

@@ -79,9 +79,21 @@ def test_a_configuration_that_is_refused_is_78_with_every_mistake(
 
 
 def test_rules_that_are_refused_are_78_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both files are named."""
-    assert cli.main(["--rules-dir", str(tmp_path), "run"]) == 78
-    assert capsys.readouterr().err.count("No such file or directory") == 2
+    """Each file is named, beside what is wrong with the configuration: nobody mends one thing to be told the next."""
+    (tmp_path / "c.toml").write_text('metrics = "here"\n')
+    for name in ("conditions.toml", "xid.toml"):
+        (tmp_path / name).write_text("[")
+    (tmp_path / "rules.d").mkdir()
+    (tmp_path / "rules.d" / "site.toml").write_text('[explain.xid.79]\ncheck = "the cable"\n[xidd]\n')
+    assert cli.main(["--config", str(tmp_path / "c.toml"), "--rules-dir", str(tmp_path), "run"]) == 78
+    said = capsys.readouterr().err.replace(str(tmp_path), "DIR").splitlines()
+    assert [line.split(": ")[1] for line in said] == [
+        "DIR/c.toml",
+        "DIR/conditions.toml",
+        "DIR/xid.toml",
+        "DIR/rules.d/site.toml",
+        "DIR/rules.d/site.toml",
+    ]
 
 
 def test_an_interval_beyond_the_watchdog_is_refused(

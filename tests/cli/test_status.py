@@ -77,11 +77,14 @@ def test_a_daemon_that_has_stopped_is_said_to_have(place: Path, capsys: pytest.C
 
 
 def test_no_state_file_is_unknown_with_what_to_do(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing goes to standard output, a hint goes to standard error."""
+    """Nothing goes to standard output, a hint goes to standard error, with the directory that was asked about; a program gets an object."""
     assert status(place) == 3
     shown = capsys.readouterr()
     assert shown.out == ""
+    assert f"nothing is known of a daemon for {place}: " in shown.err
     assert "is xidwatch running?" in shown.err
+    assert status(place, "--json") == 3
+    assert json.loads(capsys.readouterr().out) == {"verdict": "unknown", "verdict_recorded": None, "freshness": "absent"}
 
 
 def test_what_is_bad_and_who_does_not_answer_is_named(place: Path) -> None:
@@ -90,9 +93,23 @@ def test_what_is_bad_and_who_does_not_answer_is_named(place: Path) -> None:
     lines = describe(state.read(place / "run" / state.NAME), "fresh", "failed")
     page = "\n".join(lines)
     assert "TRUE    GpuLost gpu:0000:11:00.0" in page
-    assert "1 conditions looked at and good" in page
+    assert "  1 condition looked at and good" in page
     assert "probe nvml: does not answer: no answer in time, stuck for 61 s" in page
     assert "\x1b" not in page
+
+
+def test_a_source_that_is_left_alone_is_not_said_to_be_silent() -> None:
+    """It is not asked, and why."""
+    released = ProbeState(success=False, asked=False, text="released after a driver-fatal Xid")
+    page = describe(StateFile(boot_id="", mono_ms=0, verdict="failed", pid=1, probes={"nvml": released}), "fresh", "failed")
+    assert page[-1] == "  probe nvml: is not asked: released after a driver-fatal Xid"
+
+
+def test_a_source_that_leaves_something_out_is_said_to_answer_in_part() -> None:
+    """And what it is."""
+    beside = ProbeState(success=False, partly=True, text="leaves out chip:a@b, where a process is stuck", stuck_s=61.0)
+    page = describe(StateFile(boot_id="", mono_ms=0, verdict="degraded", pid=1, probes={"hwmon": beside}), "fresh", "degraded")
+    assert page[-1] == "  probe hwmon: answers in part: leaves out chip:a@b, where a process is stuck, stuck for 61 s"
 
 
 def test_json_holds_both_verdicts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xidwatch.core import remarks
-from xidwatch.core.model import HOST, Missing, Subject, Value
+from xidwatch.core.model import HOST, Missing, Readings, Subject, Value
 from xidwatch.core.ticks import Answer
 
 PORT, GPU = Subject("port", "0000:0f:00.0"), Subject("gpu", "0000:11:00.0")
@@ -141,6 +141,23 @@ def test_how_it_was_started_is_remarked_on() -> None:
     """By systemd and as root there is nothing to say."""
     assert remarks.about_start(systemd=True, root=True) == {}
     assert set(remarks.about_start(systemd=False, root=False)) == {"start:systemd", "start:root"}
+
+
+GONE = Subject("gpu", "0000:12:00.0")
+HERE: Readings = {HOST: {"pci_functions": 2}, GPU: {"present": 1}, GONE: {"present": 0}}
+
+
+def test_a_gpu_that_is_named_for_an_engine_and_not_here_is_said() -> None:
+    """With those that are: most likely a slip. However it is spelt, a GPU that is here is here."""
+    named = {"vllm.service": ("0000:11:00.0", "11:00.0", "0000:99:00.0"), "other.service": ("0000:11:00.0",)}
+    (said,) = remarks.about_named_gpus(named, HERE, ()).values()
+    assert said == "engine: vllm.service: its gpus name 0000:99:00.0, not found on this host (GPUs here: 0000:11:00.0)"
+
+
+def test_a_gpu_that_should_be_here_is_no_slip_of_the_settings() -> None:
+    """It is missed by name elsewhere; and where the list of devices is not whole nobody is called missing."""
+    assert remarks.about_named_gpus({"vllm.service": (GONE.name,)}, HERE, {GONE}) == {}
+    assert remarks.about_named_gpus({"vllm.service": ("0000:99:00.0",)}, {**HERE, HOST: {"pci_functions": Missing.TIMED_OUT}}, ()) == {}
 
 
 def test_what_is_not_known_of_an_engine_is_said_with_the_cure() -> None:

@@ -65,6 +65,7 @@ def test_a_row_may_say_everything() -> None:
         about=["gpu", "port"],
         when={"gpu": "nvml_status == 15", "port": "secondary_bus == 0"},
         only_if='driver == "nvidia"',
+        stays=True,
         hold="45s",
         clear="10m",
         opens_incident=True,
@@ -77,7 +78,7 @@ def test_a_row_may_say_everything() -> None:
     assert set(full.when) == {"gpu", "port"}
     assert (full.hold_seconds, full.clear_seconds, full.opens_incident, full.stops_engine) == (45.0, 600.0, True, True)
     assert (full.label, full.advice, full.fixture, full.source) == ("bus-lost", "Look.", "night", "PCI")
-    assert full.tells == ("driver",)
+    assert (full.tells, full.stays) == (("driver",), True)
 
 
 def test_every_problem_is_told_at_once_and_with_its_path() -> None:
@@ -148,6 +149,26 @@ def test_a_precondition_that_cannot_be_told_silences_no_alarm() -> None:
     """A probe that does not answer must not make a lost GPU inapplicable."""
     chosen = rule(about="gpu", when="nvml_status == 15", only_if='driver == "nvidia"')
     assert judged(chosen, "gpu", {"driver": Missing.TIMED_OUT, "nvml_status": 15}) is Status.TRUE
+
+
+RESET = {"about": "gpu", "when": "command == 0 and expected.command != 0", "only_if": "driver == expected.driver"}
+WHOLE: dict[str, Value] = {"command": 0x0406, "driver": "nvidia"}
+
+
+@pytest.mark.parametrize("lacking", ["command", "driver"])
+@pytest.mark.parametrize("lack", [None, Missing.NOT_ASKED, Missing.UNSUPPORTED])
+def test_what_has_nothing_to_be_compared_with_is_not_called_good(lacking: str, lack: Missing | None) -> None:
+    """Nobody has learnt what it should be: not bad, and never counted as looked at and good."""
+    learnt = {**{name: value for name, value in WHOLE.items() if name != lacking}, **({lacking: lack} if lack else {})}
+    said = judge(rule(**RESET), "gpu", Facts(WHOLE, learnt))
+    assert (said.status, said.missing) == (Status.NOT_APPLICABLE, lack or Missing.NOT_ASKED)
+    assert judged(rule(**RESET), "gpu", WHOLE, WHOLE) is Status.FALSE
+    assert judged(rule(**RESET), "gpu", {**WHOLE, "command": 0}, WHOLE) is Status.TRUE
+
+
+def test_an_unknown_precondition_does_not_hide_what_is_bad() -> None:
+    """Where only the driver of before is not known, a register that was cleared is one."""
+    assert judged(rule(**RESET), "gpu", {**WHOLE, "command": 0}, {"command": 0x0406}) is Status.TRUE
 
 
 def test_what_the_hardware_cannot_report_does_not_apply() -> None:
@@ -297,6 +318,15 @@ def test_a_line_of_the_driver_is_enough_for_a_lost_gpu(status: Value) -> None:
     """NVML need not say it too: after such a line it is not asked any more."""
     (lost,) = (chosen for chosen in RULES if chosen.type == "GpuLost")
     assert judged(lost, "gpu", {"bus_lost_lines": 1, "nvml_status": status}) is Status.TRUE
+
+
+def test_a_source_that_says_it_has_nothing_is_neither_bad_nor_good() -> None:
+    """No driver library, or not asked: no source that does not answer, and none that does; one that was silent has not recovered so."""
+    (silent,) = (chosen for chosen in RULES if chosen.type == "ProbeNotAnswering")
+    assert silent.stays
+    assert judged(silent, "probe", {"success": 0, "answering": 1, "at": ""}) is Status.NOT_APPLICABLE
+    assert judged(silent, "probe", {"success": 1, "answering": 1}) is Status.FALSE
+    assert judged(silent, "probe", {"success": 1, "answering": 0}) is Status.TRUE
 
 
 def test_a_gpu_that_asks_for_a_reset_is_lost() -> None:

@@ -382,6 +382,44 @@ def test_a_busy_gpu_on_few_lanes_is_narrow_at_any_speed() -> None:
     assert [edge.type for edge in bad(story.ticks(2))] == ["LinkWidthBelowBaseline"]
 
 
+def narrow_at_work() -> Story:
+    """A card that runs on 4 lanes of 16, seen under load."""
+    story = known().set(GPU, {"link_width": 4, "utilisation_ratio": 0.9})
+    assert [edge.type for edge in bad(story.ticks(2))] == ["LinkWidthBelowBaseline"]
+    return story
+
+
+def test_a_narrow_link_is_not_mended_by_idling() -> None:
+    """The width is not judged then: what was seen under load stands, since when and why, and the host is no better for it."""
+    story = narrow_at_work()
+    seen = story.condition(GPU, "LinkWidthBelowBaseline")
+    story.set(GPU, {"link_gts": 2.5, "utilisation_ratio": 0.0}).ticks(100)
+    assert story.condition(GPU, "LinkWidthBelowBaseline") == seen
+    assert story.verdict == "degraded"
+
+
+def test_all_its_lanes_mend_a_narrow_link_at_any_speed() -> None:
+    """Seen under load or at idle: a link does not show more lanes than work."""
+    for now in ({"utilisation_ratio": 0.9}, {"link_gts": 2.5, "utilisation_ratio": 0.0}):
+        story = narrow_at_work()
+        story.set(GPU, {"link_gts": 2.5, "utilisation_ratio": 0.0}).ticks(5)
+        story.set(GPU, {"link_width": 16, **now}).ticks(3)
+        assert story.status(GPU, "LinkWidthBelowBaseline") is F
+        assert story.verdict == "healthy"
+
+
+def test_a_narrow_link_that_is_not_judged_now_is_remembered_by_the_next_run() -> None:
+    """Within the boot; after another one it is judged anew."""
+    story = narrow_at_work().set(GPU, {"link_gts": 2.5, "utilisation_ratio": 0.0})
+    story.ticks(3)
+    after = story.restart()
+    after.ticks(3)
+    assert after.status(GPU, "LinkWidthBelowBaseline") is T
+    anew = story.restart(new_boot=True)
+    anew.ticks(3)
+    assert anew.status(GPU, "LinkWidthBelowBaseline") is NA
+
+
 def test_the_upper_end_of_a_link_is_not_judged_and_the_upstream_port_of_a_switch_is() -> None:
     """One link, one condition."""
     story = known().set(DOWNSTREAM, {"link_width": 8}).set(SWITCH, {"link_width": 8})

@@ -475,6 +475,7 @@ class Rig:
         wall_shift: Path | None = None,
         kernel_trouble: Path | None = None,
         configured: Mapping[str, object] | None = None,
+        once: bool = False,
     ) -> Running:
         """Start a daemon; it is on its way when this returns."""
         longest = 0.8 * float(interval.removesuffix("s"))
@@ -488,6 +489,7 @@ class Rig:
             "specs": [{**deadlines, **probe} for probe in probes],
             "uevents": str(self.uevents.path),
             "patience": patience or {},
+            "once": once,
         }
         settings |= {"wall_shift": str(wall_shift)} if wall_shift else {}
         settings |= {"kernel_trouble": str(kernel_trouble)} if kernel_trouble else {}

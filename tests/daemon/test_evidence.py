@@ -109,6 +109,20 @@ def test_a_record_is_late_only_when_no_directory_has_it_in_time(rig: Rig) -> Non
     assert said == [False]
 
 
+def test_where_a_record_is_not_is_told_when_all_have_had_their_time(rig: Rig) -> None:
+    """By directory: that one has it is not enough for whoever asks for all of them."""
+    said: list[list[Path]] = []
+    rig.evidence.when_everywhere(rig.evidence.journal({}), 2.0, said.append)
+    rig.first.waiting[0](True)
+    assert said == []
+    rig.second.waiting[0](False)
+    assert said == [[SECOND]]
+    rig.evidence.when_everywhere(rig.evidence.journal({}), 2.0, said.append)
+    for recorder in (rig.second, rig.first):
+        recorder.waiting[1](True)
+    assert said[1] == []
+
+
 def test_the_past_is_taken_from_the_first_directory(rig: Rig) -> None:
     """A stick that was unplugged for a week answers sooner and knows less."""
     rig.second.recovered(found(5))

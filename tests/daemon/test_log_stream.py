@@ -38,14 +38,13 @@ def run(stream: log_stream.LogStream) -> None:
 
 
 def test_a_terminal_gets_the_text_with_the_time(said: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line on stdout, no fields, nothing that a terminal would obey."""
-    monkeypatch.setattr(time, "localtime", time.gmtime)
+    """One line on stdout, no fields, nothing that a terminal would obey; the time is UTC, as in the records, and says so."""
     monkeypatch.setattr(time, "time", lambda: 1789646400.0)
     stream = log_stream.LogStream("terminal")
     stream.put(EDGE)
     stream.put(LogLine(priority=6, text="\x1b]0;x\x07 80 °C"))
     run(stream)
-    assert said == [(1, "12:00:00 ConfigSpaceAllOnes FALSE -> TRUE\n"), (1, "12:00:00 ?]0;x? 80 °C\n")]
+    assert said == [(1, "12:00:00Z ConfigSpaceAllOnes FALSE -> TRUE\n"), (1, "12:00:00Z ?]0;x? 80 °C\n")]
 
 
 def test_stderr_gets_a_priority_and_the_fields(said: list[tuple[int, str]]) -> None:

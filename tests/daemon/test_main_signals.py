@@ -121,3 +121,21 @@ def test_one_tick_is_one_row(rig: Rig) -> None:
     assert kinds[-1] == "stopped"
     assert json.loads((rig.run_dir / "state.json").read_bytes())["tick"] == 1
     assert not rig.processes()
+
+
+def test_one_tick_asks_the_driver_however_slow_the_past_is(rig: Rig) -> None:
+    """It is the only one: nothing is left out of it because the journal has not been read yet."""
+    impatient = {"xidwatch.daemon.service:IMPATIENCE_SECONDS": 0.0}
+    assert rig.start(rig.host(), rig.nvml(), interval="2s", patience=impatient, once=True).ended() == 0
+    (row,) = rig.rows()
+    assert row.cells["gpu:0000:11:00.0:nvml_status"] == "0"
+
+
+def test_one_tick_that_is_not_everywhere_on_disk_is_no_success(rig: Rig) -> None:
+    """A further directory whose disk is not mounted: it is named, the tick is in the other one, and the status is 1."""
+    missing = rig.folder / "not" / "mounted"
+    running = start_for_real(rig, write_config(rig, f'interval = "2s"\nmetrics = ""\nevidence_dirs = ["{missing}"]'), "--once")
+    assert running.ended() == 1
+    assert running.find(f"is it mounted.*{missing.parent}")
+    assert running.find(f"this tick is not on disk in {missing}")
+    assert len(rig.rows()) == 1

@@ -315,7 +315,7 @@ def test_log_lines_flow_while_the_disk_is_stuck(tmp_path: Path) -> None:
     release = os.open(stuck, os.O_WRONLY)  # returns when the file thread is in the middle of it
     running.send(frames.log(6, "still here\x1b[2J"))
     assert select.select([reading], [], [], PATIENCE_SECONDS)[0]
-    assert os.read(reading, 200).decode()[8:] == " still here?[2J\n"
+    assert os.read(reading, 200).decode()[9:] == " still here?[2J\n"
     assert not select.select([running.channel], [], [], 0)[0]
     os.close(release)
     running.durable(1)

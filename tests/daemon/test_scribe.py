@@ -59,7 +59,11 @@ WRITTEN: dict[str, tuple[Output, str, list[tuple[int, str]]]] = {
         "transition",
         [(CRITICAL, "ConfigSpaceAllOnes TRUE port:0000:0f:00.0 (was FALSE): config_dword0 ffffffff")],
     ),
-    "other edge": (edge(Status.UNKNOWN), "transition", []),  # said together with the others of its step
+    "other edge": (
+        edge(Status.UNKNOWN),
+        "transition",
+        [(NOTICE, "ConfigSpaceAllOnes UNKNOWN port:0000:0f:00.0: config_dword0 ffffffff")],
+    ),
     "action": (ACTION, "action", []),
     "event": (KernelRecord("k-000001", NOW, event()), "kernel", [(NOTICE, "kernel log: NVRM: Xid 79")]),
     "small event": (KernelRecord("k-000001", NOW, event(Severity.INFO)), "kernel", []),
@@ -85,6 +89,7 @@ def test_an_output_is_a_record_and_where_it_matters_a_line(
 ) -> None:
     """The record has the output's own id; the caller gets what to wait for."""
     assert scribe.output(output) == (1,)
+    scribe.tell([output])
     (record,) = evidence.records
     assert kind in record
     assert record["id"] == output.id  # type: ignore[union-attr]
@@ -101,14 +106,37 @@ def test_rows_and_the_baseline_are_no_journal_records(scribe: Scribe, evidence: 
 
 def test_a_bad_edge_can_be_found_by_machines(scribe: Scribe, evidence: Evidence) -> None:
     """What it is about stands in fields of its own."""
-    scribe.output(edge(Status.TRUE))
+    scribe.tell([edge(Status.TRUE)])
     assert evidence.said[0][2] == {"event": "transition", "subject": "port:0000:0f:00.0", "condition": "ConfigSpaceAllOnes"}
 
 
 def test_edges_to_anything_but_true_are_told_together(scribe: Scribe, evidence: Evidence) -> None:
-    """A line for what they share, and no second word about those to TRUE."""
-    scribe.other_edges([edge(Status.UNKNOWN), edge(Status.UNKNOWN), edge(Status.TRUE)])
-    assert [(priority, text.count("port:0000:0f:00.0")) for priority, text, _ in evidence.said] == [(NOTICE, 2)]
+    """A line for what they share, below those to TRUE."""
+    scribe.tell([edge(Status.UNKNOWN), edge(Status.UNKNOWN), edge(Status.TRUE)])
+    assert [(priority, text.count("port:0000:0f:00.0")) for priority, text, _ in evidence.said] == [(CRITICAL, 1), (NOTICE, 2)]
+
+
+def test_a_kernel_line_is_told_above_what_it_brought(scribe: Scribe, evidence: Evidence) -> None:
+    """Of each line its own edges, though on record they stand before it."""
+    outputs: list[Output] = [
+        edge(Status.TRUE),
+        Opened("i-000001", NOW, INCIDENT),
+        KernelRecord("k-000001", NOW, event()),
+        ACTION,
+        edge(Status.TRUE, Severity.WARNING),
+        KernelRecord("k-000002", NOW, event(Severity.ERROR)),
+    ]
+    scribe.tell(outputs)
+    assert [fields["event"] for _, _, fields in evidence.said] == ["kernel", "transition", "opened", "kernel", "transition"]
+    assert [priority for priority, _, _ in evidence.said if priority == WARNING] == [WARNING]
+    assert evidence.records == []
+
+
+def test_what_no_step_has_brought_is_recorded_and_told(scribe: Scribe, evidence: Evidence) -> None:
+    """As one that has."""
+    scribe.note(Gap("g-000001", NOW, "kmsg", 311))
+    assert [record["id"] for record in evidence.records] == ["g-000001"]
+    assert [text for _, text, _ in evidence.said] == ["311 records of kmsg are missing from the journal"]
 
 
 @pytest.mark.parametrize(("result", "priority"), [("ok", INFO), ("timeout", WARNING), ("failed", WARNING)])

@@ -128,6 +128,29 @@ def test_probes_show_their_age_and_where_they_are_stuck() -> None:
     assert (probes["host"].success, probes["host"].age_s) == (False, None)
 
 
+def test_a_probe_that_is_not_asked_any_more_does_not_answer() -> None:
+    """From the moment it is left alone, not from the next tick on; state file and metrics say the same, and its age goes on."""
+    told = history()
+    told.refuse({"pci": "released", "engine": "released"})
+    assert (told.answers["pci"].ended, told.answers["pci"].trouble, told.answers["pci"].in_full) == ("not-asked", "released", False)
+    assert set(told.answers) == {"nvml", "pci", "host"}
+    assert told.answers["nvml"].ended == "timeout"
+    assert told.views({}, {})["pci"].success is False
+    assert told.readings({}, {}, MONO + 2)[Subject("probe", "pci")]["age_seconds"] == 2.0
+
+
+def test_a_probe_that_leaves_something_out_answers_in_part() -> None:
+    """Which is neither an answer nor silence."""
+    told = history()
+    told.add({"pci": Answer("pci", "done", {}, left_out=(str(PORT),))}, NOW)
+    shown = views.state_file(
+        RULES, State(), boot_id=BOOT_ID, now=NOW, since=SINCE, sample=None, interval=30.0, history=told, stuck={}, engines={},
+        baseline=None, pid=1,
+    ).probes  # fmt: skip
+    assert (shown["pci"].success, shown["pci"].partly, shown["pci"].text) == (False, True, f"leaves out {PORT}, where a process is stuck")
+    assert not shown["nvml"].partly
+
+
 # --- the watcher watched
 
 
@@ -172,6 +195,14 @@ def test_a_probe_that_serves_beside_one_that_cannot_be_ended_is_answering() -> N
     seen = judged([HUNG, BESIDE, BESIDE, BESIDE], clearing={1})
     assert {status for status, _ in seen} <= {"FALSE", "UNKNOWN"}
     assert seen[-1] == ("FALSE", f"answering 1, at {CHIP}")
+
+
+def test_a_silent_probe_that_is_not_asked_any_more_has_not_recovered() -> None:
+    """A successor asks NVML only when it knows the past; and a driver that is let go was silent to the end."""
+    left_alone = Answer("hwmon", "not-asked", {}, "released")
+    seen = judged([HUNG, HUNG, HUNG, left_alone, left_alone, left_alone, left_alone], clearing=set())
+    assert [status for status, _ in seen[2:]] == ["TRUE"] * 5
+    assert judged([left_alone, left_alone], clearing=set())[-1][0] == "NOT_APPLICABLE"
 
 
 @pytest.mark.parametrize(("behind", "success", "stuck"), [(0.0, 1, 0.0), (RECORDER_LATE_SECONDS, 1, 0.0), (90.04, 0, 90.0)])
@@ -289,8 +320,8 @@ def test_a_held_engine_is_shown_with_what_could_help() -> None:
 
 
 def test_a_running_engine_on_bad_hardware_may_not_be_started_again() -> None:
-    """With the condition that says so, where the gate has no words of its own; nothing is advised before it is held."""
-    shown = gated(Gate(UNIT, GateState.RUNNING, SINCE), DEAD)
+    """With the condition that says so, not with how it came to run; nothing is advised before it is held."""
+    shown = gated(Gate(UNIT, GateState.RUNNING, SINCE, "systemd has restarted it"), DEAD)
     assert shown.may_start is False
     assert shown.why.startswith("GpuLost TRUE gpu:0000:11:00.0")
     assert shown.recovery == ()

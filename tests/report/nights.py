@@ -132,12 +132,12 @@ class Pen:
     def xid(self, time: str, seq: int, number: int, gpu: Subject, text: str, severity: Severity = CRITICAL) -> None:
         self.kernel(time, seq, xid_line(number, gpu, text), xid=number, pci=gpu.name, severity=severity)
 
-    def started(self, time: str, *, off: tuple[str, ...] = (), remark_first: bool = False) -> None:
+    def started(self, time: str, *, off: tuple[str, ...] = (), remark_first: bool = False, **more: str) -> None:
         """A start; old journals have the remark first."""
         probes = {name: {"enabled": name not in off} for name in ("nvml", "pci", "host")}
         if remark_first:
             self.remark(time, BY_HAND, "start:systemd")
-        self.record(time, "started", version="0.1.0", pid=4242, settings={"interval": "30s", "probes": probes})
+        self.record(time, "started", version="0.1.0", pid=4242, settings={"interval": "30s", "probes": probes}, **more)
         if not remark_first:
             self.remark(time, BY_HAND, "start:systemd")
 
@@ -211,6 +211,26 @@ def quiet(state_dir: Path) -> Path:
     pen.xid("02:00:12.500", 900, 31, GPUS[0], "pid=77, name=python, MMU Fault", Severity.ERROR)
     pen.tick("02:00:30", 2)
     pen.record("02:00:45", "stopped", why="SIGTERM", pid=4242)
+    return pen.finish()
+
+
+RAIL = Subject("rail", "psu1_12v")
+
+
+def uneasy(state_dir: Path) -> Path:
+    """(j) No incident, and not quiet: a rail that sags twice, two cards on few lanes until the host is restarted, another one since."""
+    pen = Pen(state_dir)
+    pen.started("01:50:00")
+    for began, over in (("02:00:30", "02:02:00"), ("02:10:30", "02:11:00")):
+        low = {"incident": None, "severity": Severity.WARNING, "since": "01:59:30"}
+        pen.edge(began, RAIL, "RailOutOfRange", reason="volts 11.28", **low)  # type: ignore[arg-type]
+        pen.edge(over, RAIL, "RailOutOfRange", Status.FALSE, before=Status.TRUE, reason="volts 11.9", incident=None)
+    for gpu in GPUS[:2]:
+        pen.edge("02:04:00", gpu, "LinkWidthBelowBaseline", reason="link_width 4", incident=None, severity=Severity.WARNING)
+    pen.tick("02:11:30", 2)
+    pen.boot = BOOT_B
+    pen.started("02:20:01")
+    pen.edge("02:20:30", GPUS[2], "DeviceReplaced", reason="uuid GPU-2", incident=None, severity=Severity.WARNING)
     return pen.finish()
 
 

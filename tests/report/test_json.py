@@ -60,6 +60,20 @@ def test_without_an_incident_the_answer_is_null(tmp_path: Path) -> None:
     assert (found["notes"], found["notes_left_out"]) == ([], 0)
 
 
+def test_what_was_bad_without_an_incident_is_there_with_its_evidence(tmp_path: Path) -> None:
+    """Beside the kernel events; a replay says that it is one."""
+    found = document(nights.uneasy(tmp_path))
+    seen = found["records"]["conditions_without_incident"]
+    assert [(each["type"], each["status"]) for each in seen] == [
+        ("RailOutOfRange", "FALSE"),
+        ("LinkWidthBelowBaseline", "UNKNOWN"),
+        ("LinkWidthBelowBaseline", "UNKNOWN"),
+        ("DeviceReplaced", "TRUE"),
+    ]
+    assert (seen[0]["severity"], seen[0]["times"], seen[0]["reason"], len(seen[0]["evidence"])) == ("warning", 2, "volts 11.28", 1)
+    assert (found["observations"], found["records"]["replayed"]) == ([], None)
+
+
 def test_notes_by_people_are_there_without_an_incident(tmp_path: Path) -> None:
     """With one, they are in its timeline."""
     assert document(nights.many(tmp_path / "quiet"))["notes"] == [

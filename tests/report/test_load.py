@@ -147,6 +147,58 @@ def test_without_an_incident_the_coverage_is_told(tmp_path: Path) -> None:
     assert load.exit_code(story) == 0
 
 
+def test_what_was_bad_without_an_incident_is_told(tmp_path: Path) -> None:
+    """Each condition once, how often it was TRUE, and how it stands: good again, unknown since a reboot, still TRUE."""
+    nights.uneasy(tmp_path)
+    seen = {each.subject: each for each in told(tmp_path).alone}
+    assert {subject: (each.status, each.times) for subject, each in seen.items()} == {
+        nights.RAIL: (Status.FALSE, 2),
+        GPUS[0]: (Status.UNKNOWN, 1),
+        GPUS[1]: (Status.UNKNOWN, 1),
+        GPUS[2]: (Status.TRUE, 1),
+    }
+    assert (seen[nights.RAIL].not_before, seen[nights.RAIL].since) == (wall("01:59:30"), wall("02:11:00"))
+    assert {each.subject for each in told(tmp_path, since=wall("02:15:00")).alone} == set(GPUS[:3])
+    assert told(tmp_path, since=wall("03:00:00")).alone == (seen[GPUS[2]],)
+    assert load.exit_code(told(tmp_path)) == 0
+
+
+def test_what_belongs_to_an_incident_is_told_there_alone(tmp_path: Path) -> None:
+    """And beside it what was bad the day before, however it ended; not what came later."""
+    pen = Pen(tmp_path)
+    nights.begin(pen)
+    pen.edge("01:20:00", nights.RAIL, "RailOutOfRange", reason="volts 11.2", incident=None, severity=Severity.WARNING)
+    pen.edge("01:30:00", nights.RAIL, "RailOutOfRange", Status.FALSE, before=Status.TRUE, incident=None)
+    nights.fall(pen)
+    for gpu in GPUS:
+        for type_ in ("GpuLost", "DriverFatalXid"):
+            pen.edge("02:25:31", gpu, type_, Status.FALSE, before=Status.TRUE)
+    pen.closed("02:25:31", LOST, "02:10:08.412")
+    pen.edge("03:00:00", NVME, "DeviceReplaced", incident=None, severity=Severity.WARNING)
+    pen.finish()
+    assert [seen.subject for seen in told(tmp_path).alone] == [nights.RAIL]
+
+
+def test_the_peak_of_a_gpu_that_went_is_told_as_of_before(tmp_path: Path) -> None:
+    """The row after it still holds what was counted up to then: that belongs to no later time."""
+    pen = Pen(tmp_path)
+    nights.begin(pen)
+    nights.fall(pen)
+    pen.tick("02:10:38.004", 120, gone=True, cells={f"{GPUS[0]}:power_peak_watts": "571"})
+    found = case_of(pen.finish()).readings
+    assert [(shown.subject, shown.values) for shown in found.parting] == [(GPUS[0], {"power_peak_watts": "571"})]
+    assert {shown.values.get("power_peak_watts", "") for shown in found.latest} == {""}
+    assert {shown.wall for shown in found.latest} == {wall("02:10:38.004")}
+
+
+def test_a_replay_is_known_as_one(tmp_path: Path) -> None:
+    """By what each of its runs says when it starts; a run of this host says nothing of the kind."""
+    pen = Pen(tmp_path / "replayed")
+    pen.started("01:50:00", replayed="rail-sag")
+    assert told(pen.finish()).replayed == "rail-sag"
+    assert told(nights.quiet(tmp_path / "own")).replayed == ""
+
+
 def test_since_leaves_out_what_was_over_before(tmp_path: Path) -> None:
     """A closed incident counts until its end, and an open one for ever: it is not over."""
     nights.two(tmp_path)

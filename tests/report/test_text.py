@@ -13,12 +13,12 @@ import pytest
 
 from tests.report import nights
 from tests.report.nights import GPUS, LOST, SWITCH, Pen
-from xidwatch.core.model import Status, Subject
+from xidwatch.core.model import Severity, Status, Subject
 from xidwatch.report import ledger, load, text
 from xidwatch.report.lines import NARROWEST, WIDEST, WIDTH, paragraph, wrapped
 
 GOLDEN = Path(__file__).parent / "golden"
-NIGHTS = (nights.supply_trip, nights.quiet, nights.torn, nights.two, nights.sampled, nights.many)
+NIGHTS = (nights.supply_trip, nights.quiet, nights.torn, nights.two, nights.sampled, nights.many, nights.uneasy)
 BLESS = bool(os.environ.get("XIDWATCH_BLESS"))
 
 
@@ -151,6 +151,31 @@ def test_notes_are_shown_where_there_is_no_incident(tmp_path: Path) -> None:
         pen.record(f"02:{minute:02}:30", "note", text=f"note {minute} \x1b[2J", uid=0)
     found = page(pen.finish())
     assert "NOTES\n  ... 2 older, see the journal\n  2026-09-17 02:02:30  note 2 \\x1b[2J\n" in found
+
+
+@pytest.mark.parametrize("falls", [True, False])
+def test_a_replay_says_so_before_anything_else(tmp_path: Path, *, falls: bool) -> None:
+    """With an incident and without: nobody drives to a host on the strength of somebody else's night."""
+    pen = Pen(tmp_path)
+    pen.started("01:10:05", replayed="a-night\x1b[2J")
+    if falls:
+        nights.fall(pen)
+    head = page(pen.finish()).partition("\nWHAT")[0]
+    assert "REPLAYED from a-night\\x1b[2J: so it was then and there" in head
+
+
+def test_of_many_conditions_without_an_incident_the_gravest_are_shown(tmp_path: Path) -> None:
+    """What still stands first; the rest is counted."""
+    pen = Pen(tmp_path)
+    pen.started("02:00:00")
+    for number in range(20):
+        severity = Severity.ERROR if number == 19 else Severity.WARNING
+        pen.edge(f"02:{number:02}:30", Subject("rail", f"r{number}"), "RailGone", reason="present 0", incident=None, severity=severity)
+    pen.edge("02:30:00", Subject("rail", "r18"), "RailGone", Status.FALSE, before=Status.TRUE, incident=None)
+    found = page(pen.finish()).partition("OPENED NO INCIDENT\n")[2].splitlines()
+    assert found[0].startswith("  RailGone, error: rail r19, seen at 2026-09-17 02:19:30, still so at the last record: present 0")
+    assert "  ... 8 more, see --format json" in found
+    assert not any("r18" in line for line in found)
 
 
 def test_a_time_after_all_records_is_said_to_be_one(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def _shared(command: argparse.ArgumentParser, default: object) -> None:
     options = (
         ("FILE", "settings (default /etc/xidwatch/config.toml; none is needed)"),
         ("DIR", f"where records are kept (default {DEFAULT_STATE})"),
-        ("DIR", "conditions.toml, xid.toml, explain.toml (default: as shipped)"),
+        ("DIR", "conditions.toml, xid.toml, explain.toml, rules.d; what is not there is as shipped (default: all of it)"),
     )
     for name, (metavar, meaning) in zip(SHARED, options, strict=True):
         command.add_argument(name, type=Path, metavar=metavar, help=meaning, default=default)

@@ -54,8 +54,10 @@ A line that the kernel did not write is marked injected: it says nothing about t
 Exit status:
   0   everything was read, whatever it says
   1   something could not be read: a damaged or cut off file, or one that is not text
+  64  wrong usage
   66  a file is not there, or may not be opened
   74  standard output could not be written to
+  78  a rule is refused
 """
 
 
@@ -96,7 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         xids = load_rules(rules_dir(arguments.rules_dir), overrides_dir(arguments.rules_dir)).xids
     except ConfigError as error:
-        _say(str(error))
+        for problem in error.problems:
+            _say(problem)
         return EX_CONFIG
     output = _Json(len(files) > 1) if arguments.json else _Table(len(files) > 1)
     decoding = _Decoding(

@@ -26,7 +26,7 @@ from xidwatch.core.xids import Ask, XidRule
 from xidwatch.report import terminal
 from xidwatch.report.lines import Line, wrapped
 from xidwatch.report.words import clean
-from xidwatch.rulefiles import ConfigError, Rules, load_explanations, load_rules, overrides_dir, rules_dir
+from xidwatch.rulefiles import ConfigError, Rules, both, load_explanations, load_rules, overrides_dir, rules_dir
 
 EX_USAGE = 64
 EX_CONFIG = 78
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         given = sys.stdin.buffer.read(MOST_BYTES).decode("utf-8", "replace") if sys.stdin else ""
     try:
         directory, changed = rules_dir(arguments.rules_dir), overrides_dir(arguments.rules_dir)
-        rules, texts = load_rules(directory, changed), load_explanations(directory, changed)
+        rules, texts = both(lambda: load_rules(directory, changed), lambda: load_explanations(directory, changed))
     except ConfigError as error:
         for problem in error.problems:
             print(f"xidwatch: {problem}", file=sys.stderr)

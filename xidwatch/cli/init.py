@@ -18,7 +18,7 @@ from typing import Any
 
 from xidwatch.cli.telling import user
 from xidwatch.clock import SystemClock
-from xidwatch.config import DEFAULT_CONFIG, Config, ConfigError, Rules, load_config, load_rules, overrides_dir, rules_dir, template
+from xidwatch.config import DEFAULT_CONFIG, Config, ConfigError, Rules, both, load_config, load_rules, overrides_dir, rules_dir, template
 from xidwatch.core import suspects
 from xidwatch.core.suspects import EngineSuspect
 from xidwatch.records import files, offer
@@ -78,7 +78,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--force", action="store_true", help="also over what is there, of which a copy is kept: begin anew with what is here"
     )
-    command.add_argument("--only", choices=PARTS, help="leave the other one as it is")
+    command.add_argument("--only", choices=PARTS, help="only this one; the other stays as it is")
     command.add_argument("--yes", action="store_true", help="do not ask whether that is all")
     command.add_argument("--json", action="store_true", help="what was found, instead of the table")
     command.set_defaults(run=run)
@@ -100,9 +100,9 @@ def _run(arguments: argparse.Namespace) -> int:
         engines = _engines(arguments, source.offered)
         _show(arguments, source, engines)
         text = template.text(config, source.offered.rails, engines)
-        if arguments.dry_run:
-            return _dry_run(arguments, source, text)
         parts = _parts(arguments, source)
+        if arguments.dry_run:
+            return _dry_run(arguments, source, text, parts)
         if "baseline" in parts and not source.offered.obstacles:
             _ask_whether_that_is_all(arguments, source.offered)
         if "config" in parts:
@@ -118,9 +118,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def settings(arguments: argparse.Namespace) -> tuple[Config, Rules]:
     """What is configured already stays so; a file that is yet to be written is no mistake. Raises Refused."""
     path = arguments.config if arguments.config is not None and arguments.config.exists() else None
+    places = (rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
     try:
-        config = load_config(path) if path or arguments.config is None else Config()
-        return config, load_rules(rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
+        return both(lambda: load_config(path) if path or arguments.config is None else Config(), lambda: load_rules(*places))
     except ConfigError as error:
         cure = "Mend it, or move it away, so that its settings are not lost unseen"
         raise Refused(EX_CONFIG, "\nxidwatch: ".join([*error.problems, cure])) from error
@@ -168,20 +168,26 @@ def _plain(engine: EngineSuspect) -> Mapping[str, object]:
     return {"unit": engine.unit, "server": engine.server, "port": engine.port, "gpus": engine.gpus, "why": engine.why}
 
 
-def _dry_run(arguments: argparse.Namespace, source: Source, text: str) -> int:
-    if not arguments.json and arguments.only != "baseline":
+def _dry_run(arguments: argparse.Namespace, source: Source, text: str, parts: tuple[str, ...]) -> int:
+    """What would be written, and no more; the exit status is that of the real thing."""
+    refused = "baseline" in parts and bool(source.offered.obstacles)
+    if not arguments.json and "config" in parts:
         print(f"\n# --- {_config_path(arguments)}\n{text}", end="")
-    if not arguments.json and arguments.only != "config":
+    if not arguments.json and "baseline" in parts and not refused:
         written = offer.as_accepted(source.offered, SystemClock().now(), os.getuid(), user())
         print(f"\n# --- {arguments.state_dir / NAME}\n{json.dumps(json.loads(encode(written)), indent=1)}")
+    if refused:
+        instead = "the one there is would stay as it is" if _stays(source) else "it would be written as provisional, which proves nothing"
+        _say(f"the baseline would not be accepted: {instead}")
     _say("nothing was written")
-    return FAILED if source.offered.obstacles else 0
+    return FAILED if refused else 0
 
 
 def _ask_whether_that_is_all(arguments: argparse.Namespace, offered: Offered) -> None:
     """A person is asked; a script has looked before."""
     number = found.count(offered)
-    text = f"{number} GPU{'' if number == 1 else 's'}. Is that all that should be here, each with the lanes it should have?"
+    gpus = f"{number} GPU{'' if number == 1 else 's'}"
+    text = f"{gpus}. Is that all that should be here, each with the lanes and the power limit it should have?"
     if arguments.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     print(f"xidwatch: {text} [y/N] ", end="", file=sys.stderr, flush=True)
@@ -233,9 +239,14 @@ def keep_copy(path: Path) -> None:
     _say(f"what was there is kept as {copy}")
 
 
+def _stays(source: Source) -> bool:
+    """Whether a baseline that may not be accepted leaves the one that is there alone."""
+    return bool(source.accepted) or not source.learns
+
+
 def _accept(arguments: argparse.Namespace, source: Source) -> int:
     path = arguments.state_dir / NAME
-    if source.offered.obstacles and (source.accepted or not source.learns):
+    if source.offered.obstacles and _stays(source):
         _say("the baseline is not accepted; the one there is stays as it is")
         return FAILED
     try:

@@ -24,6 +24,7 @@ from xidwatch.daemon.log_stream import printable
 from xidwatch.records.files import FOLDER_MODE
 from xidwatch.records.frames import LogLine
 
+EX_USAGE = 64
 EX_NOINPUT = 66
 EX_CANTCREAT = 73
 EX_CONFIG = 78
@@ -36,6 +37,8 @@ def add(commands: Any) -> None:
         help="run a recorded incident again, an hour in seconds, and look at what it leaves",
         description="Runs a recorded incident through the same loop, probes, watch and recorder, on a virtual clock: "
         "the same bytes every time. Touches nothing of this host.",
+        epilog="Exit status: 0 it ran to its end, however that was; 64 wrong usage; 66 no such fixture, or not one; 73 no place to write; "
+        "78 rules refused.",
     )
     command.add_argument("fixture", type=Path, metavar="FIXTURE", help="its folder, as below fixtures/ in the source")
     command.add_argument("--speed", type=_speed, metavar="N", help="N times as fast as on the night (default: as fast as it goes)")
@@ -56,7 +59,7 @@ def _speed(given: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when it ran to its end; 66 for no such fixture or one that cannot be read, 73 without a place to write, 78 configuration."""
+    """See the command's epilog."""
     # Imported here: other commands must not pay for the whole daemon.
     from xidwatch.replay import fixture, player
     from xidwatch.replay.script import FixtureError
@@ -69,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         show = _Show(ticks=arguments.ticks)
         pace = _slowly(arguments.speed) if arguments.speed else _at_once
         played = player.play(player.Stageplay(given, rules, state_dir, until, pace, show.line))
+    except fixture.UntilError as error:
+        return _refuse(EX_USAGE, str(error))
     except FixtureError as error:
         return _refuse(EX_NOINPUT, str(error))
     except ConfigError as error:

@@ -7,8 +7,17 @@ import os
 import sys
 from typing import Any
 
-from xidwatch.config import ConfigError, check_watchdog, load_config, load_rules, overrides_dir, rules_dir
+from xidwatch.config import ConfigError, both, load_checked_config, load_rules, overrides_dir, rules_dir
 
+DESCRIPTION = "Samples, listens, judges, records and saves evidence until it is told to stop; the systemd unit runs this."
+EXIT_CODES = """\
+Exit status:
+  0   it was told to stop, or made its one tick, and all of it is on disk
+  1   the last records are not on disk; with --once, not in every directory that is configured
+  73  there is no place to write
+  75  another one runs with this state directory
+  78  the configuration or a rule is refused
+"""
 EX_CANTCREAT = 73
 EX_TEMPFAIL = 75
 EX_CONFIG = 78
@@ -16,8 +25,14 @@ EX_CONFIG = 78
 
 def add(commands: Any) -> None:
     """The command's options."""
-    command = commands.add_parser("run", help="sample, watch, record; the systemd unit runs this")
-    command.add_argument("--once", action="store_true", help="one tick, then stop: 0 when it is on disk")
+    command = commands.add_parser(
+        "run",
+        help="sample, watch, record; the systemd unit runs this",
+        description=DESCRIPTION,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--once", action="store_true", help="one tick, then stop")
     command.set_defaults(run=run)
 
 
@@ -29,11 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     from xidwatch.daemon.rundir import AlreadyRunning, run_dir
     from xidwatch.daemon.settings import Settings
 
+    rule_places = (rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
     try:
-        config = load_config(arguments.config)
-        check_watchdog(config, Notifier().watchdog_seconds)
-        rule_places = (rules_dir(arguments.rules_dir).absolute(), overrides_dir(arguments.rules_dir).absolute())
-        rules = load_rules(*rule_places)
+        config, rules = both(lambda: load_checked_config(arguments.config, Notifier().watchdog_seconds), lambda: load_rules(*rule_places))
     except ConfigError as error:
         return _refuse(EX_CONFIG, *error.problems)
     state_dir = arguments.state_dir.absolute()

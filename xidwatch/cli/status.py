@@ -17,16 +17,30 @@ from typing import Any
 from xidwatch.clock import BOOT_ID
 from xidwatch.places import STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, state
-from xidwatch.records.state import ConditionState, EngineState, StateFile
-from xidwatch.report.words import clean
+from xidwatch.records.state import ConditionState, EngineState, ProbeState, StateFile
+from xidwatch.report.words import clean, count
 
 MAY_START = {True: "may start", False: "may not start", None: "nobody knows whether it may start"}
+DESCRIPTION = "How the host is in one word, and why, as the daemon last knew it; no hardware is asked."
+EXIT_CODES = """\
+Exit status:
+  0   healthy
+  1   degraded
+  2   failed: a critical condition, or an incident that is not over
+  3   unknown: also when no daemon runs, or what it left is too old to be believed
+"""
 EXIT = {"healthy": 0, "degraded": 1, "failed": 2, "unknown": 3}
 
 
 def add(commands: Any) -> None:
     """The command's options."""
-    command = commands.add_parser("status", help="the host in one word, and why")
+    command = commands.add_parser(
+        "status",
+        help="the host in one word, and why",
+        description=DESCRIPTION,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     command.add_argument("--json", action="store_true", help="the state file, with its freshness")
     command.set_defaults(run=run)
 
@@ -36,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         shown = state.read(find_run_dir(arguments.state_dir) / STATE_FILE)
     except RecordError as error:
-        print(f"xidwatch: {error}", file=sys.stderr)
+        print(f"xidwatch: nothing is known of a daemon for {arguments.state_dir.absolute()}: {error}", file=sys.stderr)
+        if arguments.json:
+            print(json.dumps({"verdict": "unknown", "verdict_recorded": None, "freshness": "absent"}, indent=1))
         return EXIT["unknown"]
     fresh = state.standing(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
     verdict = shown.verdict if fresh in ("fresh", "replayed") else "unknown"
@@ -60,14 +76,14 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     lines += [f"  TRUE    {c.type} {c.subject} since {c.since}: {clean(c.reason)}" for c in shown.conditions if c.status == "TRUE"]
     lines += [f"          {advice}" for advice in dict.fromkeys(c.advice for c in shown.conditions if c.advice)]
     lines += _unknown([c for c in shown.conditions if c.status == "UNKNOWN"])
-    lines.append(f"  {sum(1 for c in shown.conditions if c.status == 'FALSE')} conditions looked at and good")
+    lines.append(f"  {count(sum(1 for c in shown.conditions if c.status == 'FALSE'), 'condition')} looked at and good")
     lines += _baseline(shown)
     for unit, engine in sorted(shown.engines.items()):
         lines += _engine(unit, engine)
     for name, probe in sorted(shown.probes.items()):
         stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
-        answered = "answers" if probe.success else f"does not answer{': ' + clean(probe.text) if probe.text else ''}"
-        lines.append(f"  probe {name}: {answered}{stuck}")
+        why = f": {clean(probe.text)}" if probe.text and not probe.success else ""
+        lines.append(f"  probe {name}: {_answers(probe)}{why}{stuck}")
     return lines
 
 
@@ -84,6 +100,14 @@ def _engine(unit: str, engine: EngineState) -> list[str]:
         lines.append("    what could bring its hardware back, least invasive first; none of it is done by itself:")
         lines += [f"      {clean(rung)}" for rung in engine.recovery]
     return lines
+
+
+def _answers(probe: ProbeState) -> str:
+    if probe.success:
+        return "answers"
+    if not probe.asked:
+        return "is not asked"
+    return "answers in part" if probe.partly else "does not answer"
 
 
 def _baseline(shown: StateFile) -> list[str]:

@@ -15,8 +15,8 @@ class Untold(Exception):
     """Nobody took it; the words say why."""
 
 
-def tell(place: Path, request: Mapping[str, object]) -> dict[str, Any]:
-    """The daemon's reply, which may be a refusal. Raises Untold."""
+def tell(place: Path, request: Mapping[str, object], state_dir: Path | None = None) -> dict[str, Any]:
+    """The daemon's reply, which may be a refusal. Raises Untold, which names the state directory where that was chosen."""
     from xidwatch.daemon.control import ask
 
     try:
@@ -25,7 +25,8 @@ def tell(place: Path, request: Mapping[str, object]) -> dict[str, Any]:
         raise Untold(f"{place}: permission denied. Only root may tell the service something") from error
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Untold(f"no daemon answers at {place}: {why.lower()}. Is it running? `xidwatch status` tells") from error
+        whose = f" for {state_dir.absolute()}" if state_dir else ""
+        raise Untold(f"no daemon{whose} answers at {place}: {why.lower()}. Is it running? `xidwatch status` tells") from error
 
 
 def user() -> str:

@@ -40,7 +40,7 @@ from xidwatch.config.checks import mistakes
 from xidwatch.config.strict import fields
 from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
 from xidwatch.places import DEFAULT_CONFIG, DEFAULT_RUN, DEFAULT_STATE
-from xidwatch.rulefiles import ConfigError, Rules, load_rules, overrides_dir, parse_rules, read_toml, rule_tables, rules_dir
+from xidwatch.rulefiles import ConfigError, Rules, both, load_rules, overrides_dir, parse_rules, read_toml, rule_tables, rules_dir
 
 __all__ = [
     "DEFAULT_CONFIG",
@@ -53,7 +53,9 @@ __all__ = [
     "RailConfig",
     "Rules",
     "as_mapping",
+    "both",
     "check_watchdog",
+    "load_checked_config",
     "load_config",
     "load_rules",
     "overrides_dir",
@@ -73,6 +75,13 @@ def load_config(path: Path | None) -> Config:
         if path is None and isinstance(error.__cause__, FileNotFoundError):
             return Config()
         raise
+
+
+def load_checked_config(path: Path | None, watchdog_seconds: float) -> Config:
+    """The same for a daemon, under systemd's watchdog or none (0). Raises ConfigError."""
+    config = load_config(path)
+    check_watchdog(config, watchdog_seconds)
+    return config
 
 
 def parse_config(table: Mapping[str, Any], name: str = "config") -> Config:

@@ -110,6 +110,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         host, _, port = self.metrics.rpartition(":")
         return host.strip("[]"), int(port)
 
+    @property
+    def named_gpus(self) -> dict[str, tuple[str, ...]]:
+        """The GPUs of engines that have a list of them, by unit."""
+        return {engine.unit: engine.gpus for engine in self.engines if not isinstance(engine.gpus, str)}
+
     def deadline_seconds(self, probe: str) -> float:
         """How long a tick waits for a probe: never so long that it runs into the next."""
         chosen: ProbeConfig = getattr(self.probes, probe)

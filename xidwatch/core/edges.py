@@ -49,6 +49,8 @@ def _judge_one(now: Step, rule: Rule, subject: Subject, at: Moment, *, polled: b
     judged = rules.judge(rule, subject.kind, Facts(facts(now.state, subject), expected(now.state, subject)))
     if before is None and rule.severity is Severity.INFO and judged.status is Status.UNKNOWN:
         return  # a mere remark begins when there is something to say: the inventory comes after the first tick
+    if rule.stays and before and before.condition.status is Status.TRUE and judged.status is Status.NOT_APPLICABLE and not judged.missing:
+        return  # its precondition is false: nobody looked, and what was seen last stands
     if because and judged.status is Status.TRUE:
         judged = replace(judged, reason=f"kernel: {because}")
     _advance(now, rule, before, judged, subject, at, polled=polled, because=because)

@@ -6,12 +6,19 @@ Law: pure sentences from inventory and answers. A remark is no alarm; it keeps a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from xidwatch.core import sensors
-from xidwatch.core.model import HOST, PCI_KINDS, Missing, Readings, Value
+from xidwatch.core import roster, sensors
+from xidwatch.core.model import HOST, PCI_KINDS, Missing, PciAddress, Readings, Subject, Value
 from xidwatch.core.power import TraceSource
 from xidwatch.core.ticks import Answer
+
+
+def about_tick(
+    answers: Mapping[str, Answer], readings: Readings, named: Mapping[str, Sequence[str]], members: Collection[Subject]
+) -> dict[str, str]:
+    """What one tick has to say; `named` and `members` as for `about_named_gpus`."""
+    return about_answers(answers) | about_engines(readings) | about_power(readings) | about_named_gpus(named, readings, members)
 
 
 def about_answers(answers: Mapping[str, Answer]) -> dict[str, str]:
@@ -106,6 +113,29 @@ def about_hwmon(inventory: Readings) -> dict[str, str]:
         elif driver := left_out.get(source.rpartition("/")[0]):
             remarks[f"hwmon:rail:{name}"] = f'hwmon: rail {name} is not read before [probes.hwmon] has poll = ["{driver}"]'
     return remarks
+
+
+def about_named_gpus(named: Mapping[str, Sequence[str]], readings: Readings, members: Collection[Subject]) -> dict[str, str]:
+    """GPUs that the settings give an engine (`named`: by unit) and that are neither here nor known from before: a slip, most likely.
+
+    One that should be here is no slip, and has a condition of its own.
+    """
+    if isinstance(roster.listing(readings), Missing):
+        return {}
+    here = sorted(subject.name for subject, values in readings.items() if subject.kind == "gpu" and values.get("present") == 1)
+    known = {*here, *(subject.name for subject in members)}
+    strange = {unit: [name for name in map(_spelt, gpus) if name not in known] for unit, gpus in named.items()}
+    return {
+        f"engine:gpus:{unit}": (
+            f"engine: {unit}: its gpus name {', '.join(gpus)}, not found on this host (GPUs here: {', '.join(here) or 'none'})"
+        )
+        for unit, gpus in strange.items()
+        if gpus
+    }
+
+
+def _spelt(address: str) -> str:
+    return str(PciAddress.parse(address))
 
 
 def about_engines(readings: Readings) -> dict[str, str]:

@@ -19,10 +19,10 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TYPE = re.compile(r"[A-Z][A-Za-z0-9]*")
 _LABEL = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_KEYS = {
-    *("about", "when", "only_if", "hold", "clear", "severity", "opens_incident", "stops_engine"),
+_KEYS = (
+    *("about", "when", "only_if", "stays", "hold", "clear", "severity", "opens_incident", "stops_engine"),
     *("label", "tells", "advice", "source", "fixture"),
-}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Rule:
     hold_seconds: float = 0.0
     clear_seconds: float | None = None
     only_if: Expression | None = None
+    stays: bool = False  # TRUE outlasts a time in which `only_if` is false: nobody looked then
     opens_incident: bool = False
     stops_engine: bool = False
     label: str = ""  # the <what> of an incident's name
@@ -98,7 +99,7 @@ class _Row:
         before = len(self.problems)
         if not _TYPE.fullmatch(self.name):
             self.problems.append(f"{self.name}: a condition is named in words run together, as in GpuLost")
-        self.problems += [f"{self.name}.{key}: unknown key" for key in self.row if key not in _KEYS]
+        self.problems += [f"{self.name}.{key}: unknown key (known here: {', '.join(_KEYS)})" for key in self.row if key not in _KEYS]
         kinds = self._kinds()
         when = self._when(kinds)
         severity = self._severity()
@@ -107,6 +108,7 @@ class _Row:
             "source": self._text("source", required=True),
             "hold_seconds": self._seconds("hold") or 0.0,
             "clear_seconds": self._seconds("clear"),
+            "stays": self._flag("stays"),
             "opens_incident": self._flag("opens_incident"),
             "stops_engine": self._flag("stops_engine"),
             "label": self._label(),
@@ -207,7 +209,11 @@ class _Row:
 
 
 def judge(rule: Rule, kind: str, facts: Facts) -> Judgement:
-    """What the readings of one subject say, without memory of earlier ones."""
+    """What the readings of one subject say, without memory of earlier ones.
+
+    A precondition that cannot be told silences no alarm. But where an expectation was never learnt nothing has been compared, and
+    what is not bad for that reason is not good either.
+    """
     if rule.only_if is not None and rule.only_if.evaluate(facts) is False:
         return Judgement(Status.NOT_APPLICABLE, _seen(rule.only_if, facts))
     expression = rule.when[kind]
@@ -216,7 +222,17 @@ def judge(rule: Rule, kind: str, facts: Facts) -> Judgement:
         return Judgement(Status.NOT_APPLICABLE, _seen(expression, facts), result)
     if isinstance(result, Missing):
         return Judgement(Status.UNKNOWN, _seen(expression, facts), result)
+    lack = _never_learnt(rule, expression, facts)
+    if lack is not None and not result:
+        return Judgement(Status.NOT_APPLICABLE, _seen(expression, facts), lack)
     return Judgement(Status.TRUE if result else Status.FALSE, _seen(expression, facts) + _besides(rule.tells, facts))
+
+
+def _never_learnt(rule: Rule, expression: Expression, facts: Facts) -> Missing | None:
+    """Why one of the expectations it compares with is not there."""
+    names = (*expression.expected, *(rule.only_if.expected if rule.only_if else ()))
+    values = (facts.expected.get(name, Missing.NOT_ASKED) for name in names)
+    return next((value for value in values if isinstance(value, Missing)), None)
 
 
 def _besides(names: tuple[str, ...], facts: Facts) -> str:

@@ -83,7 +83,7 @@ class Announcements:
 
     def _end_turn(self) -> None:
         if self._unrecorded:
-            self._scribe.output(Gap(self._scribe.new_id("g"), self._loop.clock.now(), "uevents", self._unrecorded))
+            self._scribe.note(Gap(self._scribe.new_id("g"), self._loop.clock.now(), "uevents", self._unrecorded))
         self._records = self._unrecorded = 0
         self._turn_open = False
         if self._wants_look:

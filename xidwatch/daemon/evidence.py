@@ -104,6 +104,20 @@ class Evidence:
         for recorder, number in zip(self._recorders.values(), numbers, strict=True):
             recorder.when_durable(number, seconds, answered)
 
+    def when_everywhere(self, numbers: Numbers, seconds: float, callback: Callable[[list[Path]], None]) -> None:
+        """Call once, when every directory has it or has not had it in time: with those that have not."""
+        waiting = list(self.directories)
+        lacking: list[Path] = []
+
+        def answered(directory: Path, durable: bool) -> None:
+            waiting.remove(directory)
+            lacking.extend([] if durable else [directory])
+            if not waiting:
+                callback(lacking)
+
+        for directory, number in zip(self.directories, numbers, strict=True):
+            self._recorders[directory].when_durable(number, seconds, partial(answered, directory))
+
     # ------------------------------------------------------------------------------------------------------- processes
 
     def started(self, request: int, pid: int, start_ticks: int) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from xidwatch.core.messages import KernelRecord, Output
 from xidwatch.core.model import KERNEL, Condition, Missing, Readings, Sample, Severity, Status, Transition, Value
 from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
@@ -98,6 +99,22 @@ def _number(value: Value | None) -> float:
 def _kernel(readings: Readings) -> str:
     fresh = readings.get(KERNEL, {}).get("xid_lines_since_last_tick", Missing.NOT_ASKED)
     return "kernel log unreadable" if isinstance(fresh, Missing) else f"Xid {fresh}"
+
+
+def causes_first(outputs: Iterable[Output]) -> Iterator[Output]:
+    """The outputs of one step as a person reads them: a kernel line above what it brought.
+
+    They are recorded the other way round, so that a record of the line on disk means that it was dealt with.
+    """
+    held: list[Output] = []
+    for output in outputs:
+        if isinstance(output, KernelRecord):
+            yield output
+            yield from held
+            held = []
+        else:
+            held.append(output)
+    yield from held
 
 
 def bad_edge(edge: Transition) -> tuple[int, str]:

@@ -1,6 +1,6 @@
 """The log stream of the recorder: lines for people, written by a thread that may be stuck for as long as it likes.
 
-    12:10:08 port:0000:0f:00.0 ConfigSpaceAllOnes FALSE -> TRUE          terminal, on stdout
+    12:10:08Z port:0000:0f:00.0 ConfigSpaceAllOnes FALSE -> TRUE         terminal, on stdout
     <2>port:0000:0f:00.0 ConfigSpaceAllOnes FALSE -> TRUE incident=...   plain, on stderr: systemd reads the <N>
     PRIORITY=2 MESSAGE=... XIDWATCH_INCIDENT=...                         journal, through systemd-python
 
@@ -90,8 +90,8 @@ class LogStream:
 
 
 def terminal(line: LogLine, wall: float) -> None:
-    """The text as it is, with the local time."""
-    _write(STDOUT, f"{time.strftime('%H:%M:%S', time.localtime(wall))} {printable(line.text)}\n")
+    """The text as it is, with the time, UTC as in all records."""
+    _write(STDOUT, f"{time.strftime('%H:%M:%SZ', time.gmtime(wall))} {printable(line.text)}\n")
 
 
 def plain(line: LogLine, _: float) -> None:

@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from xidwatch.clock import SystemClock
-from xidwatch.config import PROBES, Config, as_mapping
+from xidwatch.config import DEFAULT_RUN, PROBES, Config, as_mapping
 from xidwatch.core.messages import DriverRenewed
-from xidwatch.daemon import gates
+from xidwatch.daemon import gates, leftovers
 from xidwatch.daemon.announcements import Announcements
 from xidwatch.daemon.control import NAME, Control
 from xidwatch.daemon.loop import Loop
@@ -41,6 +42,9 @@ def run(settings: Settings) -> int:
     os.umask(0o022)  # the state file is for everyone; the recorder sets its own
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     rundir = RunDir(settings.run_dir)
+    if settings.oneself.is_root:
+        clock = SystemClock()
+        leftovers.clear(DEFAULT_RUN.parent, clock.now().mono, clock.boot_id)
     return Run(settings, rundir).until_the_end()
 
 
@@ -230,12 +234,24 @@ class Run:
             return
         self._daemon.checkpoint()
         number = self._scribe.record("stopped", {"why": self._why, "pid": self._settings.oneself.pid})
-        self._daemon.evidence.when_durable(number, LAST_WORDS_SECONDS, self._recorded)
+        if self._settings.once:
+            self._daemon.evidence.when_everywhere(number, LAST_WORDS_SECONDS, self._recorded_but_in)
+        else:
+            self._daemon.evidence.when_durable(number, LAST_WORDS_SECONDS, self._recorded)
+
+    def _recorded_but_in(self, lacking: list[Path]) -> None:
+        """Of one tick that was asked for, all that was asked for is done or it is said what is not."""
+        for directory in lacking:
+            self._scribe.log(ERROR, f"this tick is not on disk in {directory}", event="unrecorded")
+        self._end(UNRECORDED if lacking else 0)
 
     def _recorded(self, durable: bool) -> None:
-        self._exit_code = 0 if durable else UNRECORDED
         if not durable:
             self._scribe.log(ERROR, "the last records are not on disk; the recorder tries on by itself", event="unrecorded")
+        self._end(0 if durable else UNRECORDED)
+
+    def _end(self, exit_code: int) -> None:
+        self._exit_code = exit_code
         self._daemon.evidence.finish(self._loop.stop)
         self._loop.after(GRACE_SECONDS, self._loop.stop)
 

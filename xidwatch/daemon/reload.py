@@ -12,8 +12,8 @@ from xidwatch.config import (
     ConfigError,
     Rules,
     as_mapping,
-    check_watchdog,
-    load_config,
+    both,
+    load_checked_config,
     parse_config,
     parse_rules,
     rule_tables,
@@ -30,12 +30,12 @@ MAX_LINE = 4 * 1024 * 1024  # bytes: the rules take about 50 KB
 def main(channel: socket.socket, options: Mapping[str, Any]) -> None:
     """As a child of the nursery: read, check, tell."""
     try:
-        config = load_config(Path(options["path"]) if options.get("path") else None)
-        check_watchdog(config, float(options["watchdog_seconds"]))
-        answer: dict[str, object] = {"config": as_mapping(config)}
-        if options.get("rules"):
-            directory, overrides = options["rules"]
-            answer["rules"] = rule_tables(Path(directory), Path(overrides))
+        path, places = options.get("path"), [Path(place) for place in options.get("rules", ())]
+        config, tables = both(
+            lambda: load_checked_config(Path(path) if path else None, float(options["watchdog_seconds"])),
+            lambda: rule_tables(*places) if places else None,
+        )
+        answer: dict[str, object] = {"config": as_mapping(config), **({"rules": tables} if tables is not None else {})}
     except ConfigError as error:
         answer = {"problems": error.problems}
     channel.sendall(frames.encode(answer))

@@ -24,9 +24,22 @@ class Scribe:
         self._said: set[str] = set()
 
     def output(self, output: Output) -> Numbers:
-        """What the watch wants written down; what to wait for, empty for what is no journal record."""
+        """What the watch wants on record; what to wait for, empty for what is no journal record."""
         record = journal.from_output(output, self._clock.boot_id)
-        numbers = self._evidence.journal(record) if record else ()
+        return self._evidence.journal(record) if record else ()
+
+    def note(self, output: Output) -> None:
+        """What no step has brought: on record and for people."""
+        self.output(output)
+        self.tell((output,))
+
+    def tell(self, outputs: Sequence[Output]) -> None:
+        """The same of one step for people."""
+        for output in lines.causes_first(outputs):
+            self._line(output)
+        self._other_edges([output for output in outputs if isinstance(output, Transition)])
+
+    def _line(self, output: Output) -> None:
         match output:
             case Transition(after=Status.TRUE):
                 priority, text = lines.bad_edge(output)
@@ -41,10 +54,9 @@ class Scribe:
                 self.log(CRITICAL, f"incident {incident.id} opened", event="opened", incident=incident.id)
             case Closed(incident=incident):
                 self.log(NOTICE, f"incident {incident.id} closed: all it was about is good again", event="closed", incident=incident.id)
-        return numbers
 
-    def other_edges(self, transitions: Sequence[Transition]) -> None:
-        """For people, a step's edges to anything but TRUE, together: a dead switch changes dozens of conditions at once."""
+    def _other_edges(self, transitions: Sequence[Transition]) -> None:
+        """A step's edges to anything but TRUE, together: a dead switch changes dozens of conditions at once."""
         for text in lines.other_edges(transitions):
             self.log(NOTICE, text, event="transition")
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from xidwatch import __version__
 from xidwatch.clock import Clock, iso
 from xidwatch.config import Rules, as_mapping
 from xidwatch.core import comparison, remarks, ticks, watch
@@ -133,7 +132,8 @@ class Daemon:
     def start(self) -> None:
         """Sample from now on. What the first ticks find is judged when the past is known."""
         self._notifier.tell("READY=1", "STATUS=reading the journal")
-        self.loop.after(IMPATIENCE_SECONDS, self._begin_sampling)
+        if not self.settings.once:  # a single tick asks everybody, and NVML is asked only when the past is known
+            self.loop.after(IMPATIENCE_SECONDS, self._begin_sampling)
         self.loop.after(RECOVERY_SECONDS, lambda: self._begin(self.evidence.second_best()))
 
     def _begin_sampling(self) -> None:
@@ -159,7 +159,7 @@ class Daemon:
         self._begun = True
         found = self._restore(record) if record else None
         self.engines.begin(found)
-        self.scribe.record("started", {"version": __version__, "pid": self.settings.oneself.pid, "settings": as_mapping(self.config)})
+        self.scribe.record("started", self.settings.oneself.introduced(as_mapping(self.config)))
         if record is None:
             why = self._records_trouble or "slow or hanging disk"
             self.scribe.say("records:late", f"the journal could not be read in time ({why}): this run knows nothing of earlier ones")
@@ -198,6 +198,7 @@ class Daemon:
     def take(self, given: Input) -> None:
         """One input: step, write down what comes out, then act."""
         self._state, outputs = watch.step(self._conditions, self._state, given)
+        self.scribe.tell(outputs)
         for output in outputs:
             number = self.scribe.output(output)
             match output:
@@ -211,9 +212,7 @@ class Daemon:
                 case Action():
                     self._dumps_taken += output.kind is ActionKind.TAKE_DUMP
                     self._hands.carry_out(output, number)
-        transitions = [output for output in outputs if isinstance(output, Transition)]
-        self.scribe.other_edges(transitions)
-        if transitions:
+        if any(isinstance(output, Transition) for output in outputs):
             self._showing.soon()
 
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
@@ -278,7 +277,8 @@ class Daemon:
         now = self.clock.now().mono
         readings.update(self._history.readings(self._stuck(), self.evidence.behind_seconds(now), now))
         self._note_missing(readings)
-        for key, text in (remarks.about_answers(answers) | remarks.about_engines(readings) | remarks.about_power(readings)).items():
+        named, members = self.settings.config.named_gpus, self._state.roster.facts.keys()
+        for key, text in remarks.about_tick(answers, readings, named, members).items():
             self.scribe.say(key, text)
         if self._state.driver_released:
             self.scribe.say("nvml:released", f"nvml: {RELEASED}")
@@ -332,6 +332,7 @@ class Daemon:
         verdict = watch.verdict(self._conditions, self._state)
         if verdict != self._verdict[0]:
             self._verdict = (verdict, now)
+        self._history.refuse(self._refusals() if self._begun else {})
         stuck = self._stuck()
         engines = engine_views.shown(self.settings.config.engines, self._conditions, self._state, now, self.orders.in_force)
         self.rundir.write_state(
@@ -384,4 +385,4 @@ class Daemon:
             self.scribe.log(NOTICE, f"records: writing to {directory} again", event="records")
 
     def _records_dropped(self, directory: Path, count: int) -> None:
-        self.scribe.output(Gap(self._new_id("g"), self.clock.now(), f"records:{directory}", count))
+        self.scribe.note(Gap(self._new_id("g"), self.clock.now(), f"records:{directory}", count))

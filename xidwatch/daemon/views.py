@@ -41,6 +41,12 @@ class ProbeHistory:
             elif not (answer.left_out and name in clearing):
                 self.silent.pop(name, None)
 
+    def refuse(self, refusals: Mapping[str, str]) -> None:
+        """These are not asked any more, each for this reason: what one said before is not how it is doing now."""
+        for name in self.answers.keys() & refusals.keys():
+            if self.answers[name].ended != "not-asked":
+                self.answers[name] = Answer(name, "not-asked", {}, refusals[name])
+
     def views(self, stuck: Mapping[str, float], behind: Mapping[str, float]) -> dict[str, ProbeView]:
         """For metrics; a recorder is late when what it was given is not on disk."""
         probes = {
@@ -108,6 +114,8 @@ def state_file(
     probes = {
         name: ProbeState(
             success=answer.in_full,
+            asked=answer.ended != "not-asked",
+            partly=answer.ended == "done" and not answer.in_full,
             age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
             stuck_s=round(stuck.get(name, 0.0), 1),
             text=answer.trouble,

@@ -83,9 +83,14 @@ class MaintenanceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one source is doing. `age_s`: since its last full answer, None when there never was one."""
+    """How one source is doing. `age_s`: since its last full answer, None when there never was one.
+
+    Not `asked`: left alone on purpose. `partly`: it has answered, but for what `text` names.
+    """
 
     success: bool
+    asked: bool = True
+    partly: bool = False
     age_s: float | None = None
     stuck_s: float = 0.0
     text: str = ""

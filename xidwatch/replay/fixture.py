@@ -52,8 +52,18 @@ class Fixture:
         return self.folder.name
 
 
+class UntilError(FixtureError):
+    """A time to stop at that is none."""
+
+
 def load(folder: Path) -> Fixture:
     """Read one. Raises FixtureError, config.ConfigError."""
+    if not (folder / TIMELINE).is_file():
+        why = "it has no such file in it" if folder.is_dir() else "there is no such folder"
+        what = f"a folder with {HOST}, {TIMELINE} and, where the kernel said something, {KMSG}"
+        raise FixtureError(
+            f"{folder / TIMELINE}: {why}. A fixture is {what}: the source has some below fixtures/, and CONTRIBUTING.md says more"
+        )
     told = events(_text(folder / TIMELINE), TIMELINE)
     if not told or told[0].verb != BOOT:
         raise FixtureError(f"{TIMELINE}: the first thing that happens is that the machine starts: `2026-09-17T00:00:00Z boot`")
@@ -66,13 +76,13 @@ def load(folder: Path) -> Fixture:
 
 
 def moment(given: Fixture, until: str | None) -> float:
-    """`--until` in wall seconds; times of day and durations are reckoned from the beginning. Raises FixtureError."""
+    """`--until` in wall seconds; times of day and durations are reckoned from the beginning. Raises UntilError."""
     if not until:
         return float("inf")
     try:
         return script.moment(until, given.events[0].at)
     except ValueError as error:
-        raise FixtureError(f"--until: {error}") from error
+        raise UntilError(f"--until: {error}") from error
 
 
 def _text(path: Path) -> str:

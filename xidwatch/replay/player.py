@@ -129,7 +129,7 @@ class _Session:
             given.rules,
             log="plain",
             specs=chosen,
-            oneself=Oneself(FIRST_PID, by_systemd=True, is_root=True),
+            oneself=Oneself(FIRST_PID, by_systemd=True, is_root=True, replays=given.fixture.name),
             nursery=staged(self.stage),
         )
         self.daemon = daemon = Daemon(settings, self.loop, Notifier({}), self._rundir, self._begun, lambda _number: None)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from xidwatch.clock import iso
 from xidwatch.core.model import Subject
 from xidwatch.records.dumps import Part
-from xidwatch.report.story import Case, Coverage, Dump, Event, Observation, Story, Unseen
+from xidwatch.report.story import Case, Dump, Event, Observation, Story, Unseen
 
 Plain = dict[str, object]
 
@@ -50,7 +50,7 @@ def _story(told: Story) -> Plain:
     if case is None:
         plain["notes"] = [{"time": iso(note.wall), "text": note.text} for note in told.notes]
         plain["notes_left_out"] = told.notes_left_out
-    plain["records"] = _records(told.state_dir, told.coverage)
+    plain["records"] = _records(told)
     return plain
 
 
@@ -135,10 +135,12 @@ def _part(part: Part) -> Plain:
     return plain | {"note": part.note} if part.note else plain
 
 
-def _records(state_dir: str, cover: Coverage) -> Plain:
+def _records(told: Story) -> Plain:
+    cover = told.coverage
     events = [{"kind": each.kind, "xid": each.xid, "count": each.count, "last": iso(each.last)} for each in cover.kernel_counts]
     return {
-        "state_dir": state_dir,
+        "state_dir": told.state_dir,
+        "replayed": told.replayed or None,
         "since": _time(cover.since),
         "first": _time(cover.first),
         "last": _time(cover.last),
@@ -148,6 +150,7 @@ def _records(state_dir: str, cover: Coverage) -> Plain:
         "ticks": cover.ticks,
         "ended_cleanly": cover.ends_cleanly,
         "kernel_events": events,
+        "conditions_without_incident": [_observation(seen) for seen in told.alone],
     }
 
 

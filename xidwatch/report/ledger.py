@@ -19,7 +19,8 @@ from xidwatch.records import Damage, RecordError, dumps, journal, samples
 from xidwatch.records.journal import Entry
 from xidwatch.report import facts
 from xidwatch.report.lacks import Lack, Lacks, PastLacks
-from xidwatch.report.story import KernelCount, Note
+from xidwatch.report.observations import Observations
+from xidwatch.report.story import KernelCount, Note, Observation
 
 KEPT_LACKS = 20  # incidents whose beginning is remembered in full; older ones only when they are asked for
 DAMAGE_PER_FILE = 20
@@ -100,6 +101,8 @@ class Ledger:
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=MOST_NOTES))  # by people, the latest
     notes_written: int = 0
     damage: list[Damage] = field(default_factory=list)
+    alone: tuple[Observation, ...] = ()  # conditions that were TRUE and belong to no incident, in the order in which they became so
+    replayed: str = ""  # the fixture of which all this is a replay
     kernel: dict[tuple[str, int | None], tuple[int, float]] = field(default_factory=dict)
 
     @property
@@ -169,6 +172,7 @@ class _Reading:
         self.ledger = Ledger(since)
         self._wanted = wanted
         self._past_lacks = PastLacks(since)
+        self._alone = Observations(None)
         self._whose: list[Entry] = []  # remarks behind which only `started`, or another record, tells which run made them
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "transition": self._transition,
@@ -185,6 +189,7 @@ class _Reading:
 
     def take(self, entry: Entry) -> None:
         ledger = self.ledger
+        self._alone.take(entry)
         ledger.last = entry.wall if ledger.last is None else max(ledger.last, entry.wall)
         ledger.boots[entry.boot_id] = max(ledger.boots.get(entry.boot_id, entry.wall), entry.wall)
         if self._counts(entry):
@@ -204,6 +209,7 @@ class _Reading:
         """All entries have gone by."""
         self._attribute(self._whose)
         self.ledger.past_lacks = self._past_lacks.all()
+        self.ledger.alone = self._alone.all()
         return self.ledger
 
     def _counts(self, entry: Entry) -> bool:
@@ -302,6 +308,7 @@ class _Reading:
         run = _run(entry)
         run.version = facts.text(entry.body, "version") or "?"
         run.switched_off = _switched_off(entry)
+        self.ledger.replayed = facts.text(entry.body, "replayed") or self.ledger.replayed
         self.ledger.runs.append(run)
         for remark in own:
             run.remarks.setdefault(facts.text(remark.body, "text"), remark.wall)

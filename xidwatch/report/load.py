@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from xidwatch.core.model import PCI_KINDS, Severity
+from xidwatch.core.model import PCI_KINDS, Severity, Status
 from xidwatch.records import Damage, dumps, journal
 from xidwatch.report import readings, timeline, unseen
 from xidwatch.report.lacks import Lack
@@ -22,6 +22,7 @@ from xidwatch.report.timeline import Timeline
 from xidwatch.report.unseen import LackLog
 
 LEAD_SECONDS = 600.0  # the timeline begins this long before the incident
+DAY_SECONDS = 86400.0
 MOST_CASES = 20  # told in full where all of them are asked for
 MOST_UNCLEAN = 20  # ends without a word that are looked up in the samples
 DRIVER = "driver"
@@ -57,7 +58,9 @@ def story(state_dir: Path, book: Ledger, known: Known | None) -> Story:
     damage = list(book.damage)
     case, lacking = _case(state_dir, book, known, damage)
     others = tuple(each.id for each in book.in_order() if each is not known)
-    return Story(str(state_dir), _coverage(book, book.runs, Ticks(None), _newest(state_dir)), case, lacking, tuple(damage), others)
+    alone = _alone(book, known.began - DAY_SECONDS, _end(known, book))
+    cover = _coverage(book, book.runs, Ticks(None), _newest(state_dir))
+    return Story(str(state_dir), cover, case, lacking, tuple(damage), others, alone, book.replayed)
 
 
 def stories(state_dir: Path, book: Ledger) -> list[Story]:
@@ -106,7 +109,13 @@ def _quiet(state_dir: Path, book: Ledger) -> Story:
     lacking = _blindness(book, everyone, runs, begin, cover)
     others = tuple(each.id for each in book.in_order())
     left_out = book.notes_written - len(book.notes)
-    return Story(str(state_dir), cover, None, lacking, tuple(damage), others, tuple(book.notes), left_out)
+    alone = _alone(book, begin, float("inf"))
+    return Story(str(state_dir), cover, None, lacking, tuple(damage), others, alone, book.replayed, tuple(book.notes), left_out)
+
+
+def _alone(book: Ledger, begin: float, end: float) -> tuple[Observation, ...]:
+    """Those that were not over by `begin`, and had begun by `end`."""
+    return tuple(seen for seen in book.alone if seen.began <= end and (seen.status is Status.TRUE or seen.since >= begin))
 
 
 def _blindness(book: Ledger, everyone: list[Run], runs: list[Run], begin: float, cover: Coverage) -> tuple[Unseen, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from xidwatch.report.story import Readings, Shown
 
 DEVICE = ("power_mean_watts", "power_peak_watts", "temperature_celsius", "link_gts", "link_width", "config_dword0")
 ALIVE = ("power_mean_watts", "temperature_celsius")  # a row that has neither says nothing about a GPU's last moments
+PEAK = "power_peak_watts"  # since the row before: in the row of a GPU that has gone, what it drew while it was there
 OF_HOST = ("load_1m", "cpu_busy_ratio", "memory_available_bytes", "tasks_blocked")
 ROWS_BEFORE = 120  # an hour at 30 s
 ROWS_AFTER = 20
@@ -51,8 +52,13 @@ def read(state_dir: Path, window: Window, damage: list[Damage]) -> Readings:
     latest = _latest(paths, window.ended)
     others = tuple(about for about in window.victims if about.kind != "gpu")
     shown_latest = () if latest is None or (before and latest.identity == before[-1].identity) else tuple(_shown([latest], others))
-    answered = _answered(row for row in after if row.boot_id == window.boot_id)
-    return Readings(tuple(_shown(before, others)), shown_latest, answered - set(window.victims))
+    same_boot = [row for row in after if row.boot_id == window.boot_id]
+    return Readings(
+        before=tuple(_shown(before, others)),
+        parting=tuple(_parting(same_boot[:1])),
+        latest=tuple(map(_without_parting, shown_latest)),
+        answered=_answered(same_boot) - set(window.victims),
+    )
 
 
 def _around(paths: list[Path], window: Window, damage: list[Damage]) -> tuple[list[Row], list[Row]]:
@@ -112,7 +118,7 @@ def _shown(rows: list[Row], others: tuple[Subject, ...]) -> Iterable[Shown]:
     for row in reversed(rows):
         page = _by_subject(row)
         for gpu in gpus:
-            if gpu not in alive and any(page.get(gpu, {}).get(name) for name in ALIVE):
+            if gpu not in alive and _is_alive(page.get(gpu, {})):
                 alive[gpu] = _pick(gpu, row, page, DEVICE)
         if len(alive) == len(gpus):
             break
@@ -122,6 +128,23 @@ def _shown(rows: list[Row], others: tuple[Subject, ...]) -> Iterable[Shown]:
         yield _pick(subject, rows[-1], last, DEVICE)
     if HOST in last:
         yield _pick(HOST, rows[-1], last, OF_HOST)
+
+
+def _is_alive(values: Mapping[str, str]) -> bool:
+    return any(values.get(name) for name in ALIVE)
+
+
+def _parting(rows: Iterable[Row]) -> Iterable[Shown]:
+    """Peaks of GPUs that say nothing else any more."""
+    for row in rows:
+        page = _by_subject(row)
+        for gpu in sorted(about for about, values in page.items() if about.kind == "gpu" and values.get(PEAK) and not _is_alive(values)):
+            yield _pick(gpu, row, page, (PEAK,))
+
+
+def _without_parting(shown: Shown) -> Shown:
+    """Under the time of a row only what was so by then."""
+    return shown if _is_alive(shown.values) or PEAK not in shown.values else replace(shown, values={**shown.values, PEAK: ""})
 
 
 def _pick(subject: Subject, row: Row, page: Mapping[Subject, Mapping[str, str]], names: tuple[str, ...]) -> Shown:

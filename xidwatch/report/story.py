@@ -46,7 +46,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A condition that was TRUE in an incident: how it was seen first, and how it stood last."""
+    """A condition that was TRUE: how it was seen first, and how it stood last."""
 
     subject: Subject
     type: str
@@ -90,10 +90,12 @@ class Shown:
 class Readings:
     """The last values before it began, and the latest ones up to its end (or up to now).
 
-    `answered`: PCI subjects that gave good answers after it had begun, in the same boot.
+    `parting`: of GPUs that said nothing any more when their next row was due, the peak power that had been counted for it: drawn after
+    the row in `before`, up to the last answer. `answered`: PCI subjects that gave good answers after it had begun, in the same boot.
     """
 
     before: tuple[Shown, ...] = ()
+    parting: tuple[Shown, ...] = ()
     latest: tuple[Shown, ...] = ()
     answered: frozenset[Subject] = frozenset()
 
@@ -185,7 +187,9 @@ class Coverage:
 class Story:
     """All that one report tells; `case` None when no incident is on record. `others`: ids of further incidents, oldest first.
 
-    `notes`: only without a case, whose timeline has them; the latest, oldest first.
+    `alone`: conditions that were TRUE without being part of any incident; with a case, those that were so up to a day before it or
+    in it. `notes`: only without a case, whose timeline has them; the latest, oldest first. `replayed`: the fixture that was replayed;
+    then nothing of this is about the host that the records are on.
     """
 
     state_dir: str
@@ -194,5 +198,7 @@ class Story:
     unseen: tuple[Unseen, ...]
     damage: tuple[Damage, ...]
     others: tuple[str, ...] = ()
+    alone: tuple[Observation, ...] = ()
+    replayed: str = ""
     notes: tuple[Note, ...] = ()
     notes_left_out: int = 0

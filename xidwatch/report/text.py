@@ -12,6 +12,7 @@ from xidwatch.records.dumps import Part
 from xidwatch.report import words
 from xidwatch.report.lines import WIDTH, Line, Style, heading, paragraph, wrapped
 from xidwatch.report.story import Case, Coverage, Dump, Observation, Story, Unseen
+from xidwatch.report.text_alone import alone
 from xidwatch.report.text_readings import readings
 from xidwatch.report.text_timeline import timeline
 
@@ -43,7 +44,7 @@ def report(told: Story, width: int = WIDTH) -> list[Line]:
 
 
 def _quiet(told: Story) -> list[Line]:
-    return [*_nothing(told), *_notes(told), *_unseen(told, told.coverage.last), *_others(told)]
+    return [*_nothing(told), *alone(told.alone), *_notes(told), *_unseen(told, told.coverage.last), *_others(told)]
 
 
 def _incident(told: Story, case: Case, width: int) -> list[Line]:
@@ -55,6 +56,7 @@ def _incident(told: Story, case: Case, width: int) -> list[Line]:
         *readings(case, width),
         *_unseen(told, case.began),
         *_evidence(case.dumps),
+        *alone(told.alone),
         *_others(told),
     ]
 
@@ -68,6 +70,16 @@ def _head(told: Story, case: Case) -> list[Line]:
     return [
         Line(f"incident {words.clean(case.id)}: {case.state}, {case.severity}{drill}", STATE_STYLE[case.state] or "heading"),
         Line(f"all times UTC; records in {words.clean(told.state_dir)}{upto}", "dim", hanging="", whole=True),
+        *_replayed(told),
+    ]
+
+
+def _replayed(told: Story) -> list[Line]:
+    """Whose records these are is said before anything else."""
+    if not told.replayed:
+        return []
+    return [
+        Line(f"REPLAYED from {words.clean(told.replayed)}: so it was then and there, and says nothing about this host", "warn", hanging="")
     ]
 
 
@@ -107,7 +119,7 @@ def _ending(told: Story, case: Case) -> str:
     last = told.coverage.last if told.coverage.last is not None else case.began
     text = f"OPEN: not over at the last record, {words.stamp(last, near=case.began)}."
     if told.coverage.ends_cleanly is False:
-        text += " The run that wrote it recorded no end: it still runs, or it died."
+        text += " The replay ends there." if told.replayed else " The run that wrote it recorded no end: it still runs, or it died."
     return text
 
 
@@ -169,6 +181,7 @@ def _nothing(told: Story) -> list[Line]:
     lines = [
         Line("no incident in that time" if told.others else "no incident on record", "heading"),
         Line(f"all times UTC; records in {words.clean(told.state_dir)}", "dim", hanging="", whole=True),
+        *_replayed(told),
         *heading("WHAT THE RECORDS COVER"),
     ]
     if cover.nothing_since is not None and cover.last is not None:
@@ -179,7 +192,7 @@ def _nothing(told: Story) -> list[Line]:
     else:
         lines += paragraph("Nothing: not one record could be read.", "warn")
     if cover.ends_cleanly is False:
-        lines += paragraph("The last run recorded no end: it still runs, or it died.")
+        lines += paragraph("The replay ends there." if told.replayed else "The last run recorded no end: it still runs, or it died.")
     counts = [f"{count.count} x {_kernel_kind(count.kind, count.xid)}" for count in cover.kernel_counts[:MOST_KERNEL]]
     if counts:
         more = len(cover.kernel_counts) - len(counts)

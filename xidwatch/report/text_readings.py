@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xidwatch.core.model import HOST
+from xidwatch.core.model import HOST, Subject
 from xidwatch.report import words
-from xidwatch.report.lines import Line, Style, heading
+from xidwatch.report.lines import Line, Style, heading, paragraph
 from xidwatch.report.story import Case, Shown
 
 NONE = "-"
@@ -27,10 +27,20 @@ def readings(case: Case, width: int) -> list[Line]:
         return [*heading("LAST READINGS BEFORE"), Line("  no sample is on record for the day before it, nor since")]
     lines = heading("LAST READINGS BEFORE  (- is a value that was not there)")
     lines += _table(shown.before, case.began, width) or [Line("  no sample is on record for the day before it")]
+    if shown.parting:
+        lines += paragraph(f"Highest power between then and the last answer: {_peaks(shown.parting)}.", indent="    ", hanging="    ")
     if shown.latest:
         until = "AT THE END" if case.ended is not None else "SINCE"
         lines += [*heading(f"LATEST READINGS {until}"), *_table(shown.latest, case.began, width)]
     return lines
+
+
+def _peaks(parting: Iterable[Shown]) -> str:
+    """`571 W (GPUs 0000:11:00.0, 0000:12:00.0)`: alike ones together."""
+    alike: dict[str, list[Subject]] = {}
+    for each in parting:
+        alike.setdefault(words.clean(each.values["power_peak_watts"]), []).append(each.subject)
+    return ", ".join(f"{watts} W ({words.subjects(gpus)})" for watts, gpus in alike.items())
 
 
 def _table(shown: Iterable[Shown], near: float, width: int) -> list[Line]:

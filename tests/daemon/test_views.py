@@ -12,7 +12,7 @@ from tests.fakes.clock import BOOT_ID, MONO, WALL, FakeClock
 from xidwatch.clock import iso
 from xidwatch.config import EngineConfig, load_rules, rules_dir
 from xidwatch.core import watch
-from xidwatch.core.gate_model import Gate, GateState, Lease, Maintenance
+from xidwatch.core.gate_model import Gate, GateSettings, GateState, Lease, Maintenance
 from xidwatch.core.messages import KernelRead, Restored, SampleTaken
 from xidwatch.core.model import HOST, KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject, Value
 from xidwatch.core.ticks import Answer
@@ -305,7 +305,7 @@ UNIT = "vllm.service"
 
 def gated(gate: Gate, readings: Readings, **changes: Any) -> EngineState:
     state, _ = sampled({GPU: {"compute_pids": "10"}, Subject("engine", UNIT): {"pids": "10", "invocation_id": "3a3b"}, **readings})
-    state = replace(state, gates={UNIT: gate}, **changes)
+    state = replace(state, gates={UNIT: gate}, engines=(GateSettings(UNIT, (GPU.name,)),), **changes)
     order = Order(unit=UNIT, boot_id=BOOT_ID, until_mono_ms=1, until="04:10", at="03:10", reason="x", by="root")
     return engine_views.shown((EngineConfig(UNIT, gpus=(GPU.name,)),), RULES, state, NOW, {UNIT: order})[UNIT]
 
@@ -320,8 +320,8 @@ def test_a_held_engine_is_shown_with_what_could_help() -> None:
 
 
 def test_a_running_engine_on_bad_hardware_may_not_be_started_again() -> None:
-    """With the condition that says so, where the gate has no words of its own; nothing is advised before it is held."""
-    shown = gated(Gate(UNIT, GateState.RUNNING, SINCE), DEAD)
+    """With the condition that says so, not with how it came to run; nothing is advised before it is held."""
+    shown = gated(Gate(UNIT, GateState.RUNNING, SINCE, "systemd has restarted it"), DEAD)
     assert shown.may_start is False
     assert shown.why.startswith("GpuLost TRUE gpu:0000:11:00.0")
     assert shown.recovery == ()

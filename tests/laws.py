@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "xidwatch.places": (),
     "xidwatch.config": ("xidwatch.core", "xidwatch.clock", "xidwatch.places", "xidwatch.rulefiles", "xidwatch.config"),
     "xidwatch.probes": ("xidwatch.core", "xidwatch.wire", "xidwatch.probes"),
+    "xidwatch.supervise": ("xidwatch.core", "xidwatch.probes", "xidwatch.supervise"),
     "xidwatch.records": ("xidwatch.core", "xidwatch.clock", "xidwatch.records"),
     "xidwatch.report": ("xidwatch.core", "xidwatch.clock", "xidwatch.records", "xidwatch.report"),
     "xidwatch.logs": ("xidwatch.core", "xidwatch.logs"),

@@ -140,6 +140,7 @@ def dump(now: Step, incident: Incident, cause: str, at: Moment) -> bool:
     now.change(
         incident=replace(incident, last_dump=at, dumps=incident.dumps + 1),
         dumps=(*now.state.dumps[-incidents.DUMPS_PER_DAY :], at.wall),
+        dumping=now.state.dumping | {incident.id},
     )
     now.out.append(Action(now.id("a"), at, ActionKind.TAKE_DUMP, cause, incident.id))
     return True

@@ -5,7 +5,7 @@ Law: immutable values, no behaviour. The table is `gate`, what counts as proof i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from xidwatch.core.model import Moment
@@ -56,7 +56,11 @@ class Gate:
     losses: tuple[Loss, ...] = ()
     relapses: int = 0  # in PROVING and STARTING since it last ran
     not_before: float = 0.0  # wall time before which no further start is granted: the back-off
-    leftovers: tuple[str, ...] = field(default_factory=tuple)  # processes that outlived the stop, in words for people
+    leftovers: tuple[str, ...] = ()  # processes that outlived the stop, in words for people
+    by_itself: bool = False  # OFF: it ended by itself, and nobody meant it to
+    asked: str = ""  # STOPPING: id of the STOP_ENGINE action, "" while the evidence is waited for
+    holds_since: Moment | None = None  # PROVING: every proof has held since then
+    busy_wall: float = 0.0  # when it was last seen at work; not kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class GateSettings:
     back_off_seconds: float = 60.0  # doubled with every relapse, to an hour at most
     most_starts: int = 3
     window_seconds: float = 3600.0
-    power_limits_watts: tuple[tuple[str, float], ...] = ()  # by PCI address; as learnt where it names none
+    power_limit_watts: float = 0.0  # of each of its GPUs; 0: as learnt
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ class Supervised:
     """Which engines there are, and how: at start, and after a reload. `gates`: as an earlier run left them, at start only."""
 
     at: Moment
+    boot_id: str
     engines: tuple[GateSettings, ...]
     gates: tuple[Gate, ...] = ()
     maintenance: Maintenance | None = None
@@ -167,6 +168,14 @@ class GateReset:
 
 
 @dataclass(frozen=True, slots=True)
+class GatesOpened:
+    """An operator's orders in force: these engines may start whatever is known, and nothing of ours stops or starts them."""
+
+    at: Moment
+    units: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenanceSet:
     """An operator begins maintenance; None: ends it."""
 
@@ -192,6 +201,7 @@ Input = (
     | EngineStopped
     | EngineStarted
     | GateReset
+    | GatesOpened
     | MaintenanceSet
 )
 
@@ -252,4 +262,14 @@ class Learnt:
     members: Readings = field(default_factory=dict)
 
 
-Output = Transition | Action | KernelRecord | Gap | Opened | Closed | Row | Learnt | GateMoved
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """Maintenance has begun, was prolonged, or (None) is over."""
+
+    id: str
+    at: Moment
+    maintenance: Maintenance | None
+    by: str
+
+
+Output = Transition | Action | KernelRecord | Gap | Opened | Closed | Row | Learnt | GateMoved | Maintained

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from xidwatch.core.aer import Errors
-from xidwatch.core.gate_model import Gate, Maintenance
+from xidwatch.core.gate_model import Gate, GateSettings, Maintenance
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import ConditionKey, Output
-from xidwatch.core.model import Incident, Readings
+from xidwatch.core.model import Incident, Moment, Readings, Subject
 from xidwatch.core.roster import Roster
 from xidwatch.core.rules import Rule
 from xidwatch.core.tally import Tally
@@ -32,7 +32,12 @@ class State:
     incident: Incident | None = None
     dumps: tuple[float, ...] = ()  # wall times of the last day's dumps
     driver_released: bool = False
+    engines: tuple[GateSettings, ...] = ()
     gates: Mapping[str, Gate] = field(default_factory=dict)  # by unit
+    opened: frozenset[str] = frozenset()  # units whose gate an operator has opened by hand
+    dumping: frozenset[str] = frozenset()  # incidents whose stage one is being written
+    xid_errors: Mapping[Subject, Moment] = field(default_factory=dict)  # when the driver last told of an error of it
+    boot_id: str = ""
     maintenance: Maintenance | None = None
     looked_at: float = float("-inf")  # monotonic time of the last immediate look asked for
     next_id: int = 1

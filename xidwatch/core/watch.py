@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from xidwatch.core import acceptance, aer, edges, health, learning, roster, tally
+from xidwatch.core import acceptance, aer, edges, health, learning, roster, supervision, tally
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import (
     Announced,
@@ -26,6 +26,7 @@ from xidwatch.core.messages import (
     KernelRecord,
     Learnt,
     Looked,
+    Maintained,
     MaintenanceSet,
     Output,
     Restored,
@@ -84,7 +85,14 @@ def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tu
             edges.dump_failed(now, name)
         case MaintenanceSet():
             _maintain(now, given)
+    if not isinstance(given, KernelRead) or now.own_conditions is not None:  # most lines move nothing
+        supervision.turn(now, given, now_at(given))
     return now.done()
+
+
+def now_at(given: Input) -> Moment | None:
+    """When what is told of was so; None for what is told of no time."""
+    return given.sample.at if isinstance(given, SampleTaken) else getattr(given, "at", None)
 
 
 # ------------------------------------------------------------------------------------------------------------- inputs
@@ -174,6 +182,7 @@ def _accept(now: Step, given: BaselineAccepted) -> None:
 def _maintain(now: Step, given: MaintenanceSet) -> None:
     """The driver is let go at once, so that nothing here pins its module; when it is over, NVML is asked again as before."""
     now.change(maintenance=given.maintenance)
+    now.out.append(Maintained(now.id("e"), given.at, given.maintenance, given.by))
     if given.maintenance is not None:
         now.out.append(Action(now.id("a"), given.at, ActionKind.RELEASE_DRIVER, "maintenance"))
 
@@ -219,6 +228,8 @@ def _event(now: Step, event: KernelEvent, at: Moment, read_at: Moment, *, deserv
         now.out.append(KernelRecord(now.id("k"), at, event))
     if event.injected:
         return
+    if event.kind == "xid":
+        supervision.note_xid(now, tally.subject_of(event), event.severity, at)
     cause = _cause(now.out[before:], event)
     # A lost switch brings hundreds of lines; one look answers them all.
     if (news or tally.asks_for_a_look(event)) and read_at.mono - now.state.looked_at >= SECONDS_BETWEEN_LOOKS:

@@ -24,7 +24,7 @@ RECORD_LATE = "its record was not on disk yet when it was carried out"
 class Hands:
     """`on_outcome(action, result, took_ms, detail)` once for each action; `on_input` gets what a look has seen.
 
-    `on_parting` gets what a worker had in memory when it was told to leave.
+    `on_parting` gets what a worker had in memory when it was told to leave, `on_engine` what is to be done to an engine.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Hands:
         on_outcome: Callable[[Action, str, int, str], None],
         on_input: Callable[[Looked], None],
         on_parting: Callable[[Readings], None],
+        on_engine: Callable[[Action, str], None],
     ) -> None:
         self._loop = loop
         self._workers = workers
@@ -46,6 +47,7 @@ class Hands:
         self._on_outcome = on_outcome
         self._on_input = on_input
         self._on_parting = on_parting
+        self._on_engine = on_engine
 
     def carry_out(self, action: Action, record: Numbers) -> None:
         """`record` is the action's own journal record."""
@@ -61,6 +63,8 @@ class Hands:
                 self._take_dumps(action, detail)
             case ActionKind.RELEASE_DRIVER:
                 self._release(action, detail)
+            case ActionKind.STOP_ENGINE | ActionKind.START_ENGINE:
+                self._on_engine(action, detail)
 
     def _release(self, action: Action, detail: str) -> None:
         """Let a driver holder hand over what it has in memory (the last peaks before a loss), then tell it to go.

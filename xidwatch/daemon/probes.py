@@ -21,7 +21,7 @@ def _spec(name: str, config: Config) -> ProbeSpec:
     root = config.root(name)
     options: dict[str, object] = {ROOT_OPTION[name]: root} if root else {}
     options |= _sensors(config) if name == "hwmon" else {}
-    options |= {"engines": [{"unit": each.unit, "metrics": each.metrics} for each in config.engines]} if name == "engine" else {}
+    options |= {"engines": _engines(config)} if name == "engine" else {}
     seconds = config.deadline_seconds(name)
     return ProbeSpec(
         name=name,
@@ -32,6 +32,12 @@ def _spec(name: str, config: Config) -> ProbeSpec:
         holds_driver=name == "nvml",
         looks=name == "pci",
     )
+
+
+def _engines(config: Config) -> list[dict[str, str]]:
+    """Each, and what is started in its stead after an incident."""
+    own = [{"unit": each.unit, "metrics": each.metrics} for each in config.engines]
+    return own + [{"unit": each.after_incident_unit, "metrics": each.metrics} for each in config.engines if each.after_incident_unit]
 
 
 def _sensors(config: Config) -> dict[str, object]:
@@ -67,6 +73,7 @@ def deadlines(chosen: tuple[ProbeSpec, ...], config: Config) -> Mapping[str, flo
 def preload(chosen: tuple[ProbeSpec, ...]) -> list[str]:
     """What the nursery imports so that no child needs the disk for it."""
     own = ["xidwatch.probes.worker", "xidwatch.daemon.recorder", "xidwatch.daemon.forensics", "xidwatch.daemon.reload"]
+    own.append("xidwatch.supervise.worker")
     return [*own, *(spec.target.partition(":")[0] for spec in chosen)]
 
 

@@ -15,7 +15,7 @@ from xidwatch.clock import Clock, iso
 from xidwatch.config import Rules, as_mapping
 from xidwatch.core import comparison, remarks, ticks, watch
 from xidwatch.core.gate_model import Gate, GateMoved, GateState
-from xidwatch.core.messages import DumpFailed, Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
+from xidwatch.core.messages import DumpEnded, DumpFailed, Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
@@ -23,6 +23,7 @@ from xidwatch.daemon import dumping, engine_views, family, lines, past, upkeep, 
 from xidwatch.daemon.acting import Hands
 from xidwatch.daemon.baselines import Baselines, Known
 from xidwatch.daemon.dumping import Dumps
+from xidwatch.daemon.engines import Engines
 from xidwatch.daemon.evidence import Evidence
 from xidwatch.daemon.family import Family
 from xidwatch.daemon.inventory import Inventory
@@ -108,7 +109,9 @@ class Daemon:
         self.workers = Workers(loop, self.nursery, chosen, adopted=adopted, on_change=changed, on_trace=traced)
         self._family = Family(loop, self.rundir, self.workers, self.evidence)
         self.dumps = Dumps(loop, self.nursery)
-        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, self._outcome, self._looked, self._parted)
+        self.engines = Engines(loop, self.nursery, self.config.engines, self.take, self._outcome)
+        said, parted, engine = self._outcome, self._parted, self.engines.carry_out
+        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, said, self._looked, parted, engine)
         self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
         self.inventory.on_change = self._inventoried
         self.orders = Orders(self.rundir, self.clock, self.scribe)
@@ -144,6 +147,7 @@ class Daemon:
         self._leaving = True
         self.ticker.end()
         self.kernel.close()
+        self.engines.finish()
 
     @property
     def has_begun(self) -> bool:
@@ -155,6 +159,7 @@ class Daemon:
             return
         self._begun = True
         found = self._restore(record) if record else None
+        self.engines.begin(found)
         self.scribe.record("started", {"version": __version__, "pid": self.settings.oneself.pid, "settings": as_mapping(self.config)})
         if record is None:
             why = self._records_trouble or "slow or hanging disk"
@@ -214,8 +219,10 @@ class Daemon:
 
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
         self.scribe.outcome(action, result, took_ms, detail)
-        if action.kind is ActionKind.TAKE_DUMP and result == "failed":  # one that is late is still at it: no second beside it
-            self.take(DumpFailed(action.incident or ""))
+        if action.kind is ActionKind.TAKE_DUMP:
+            self.take(DumpEnded(self.clock.now(), action.incident or "", result))
+            if result == "failed":  # one that is late is still at it: no second beside it
+                self.take(DumpFailed(action.incident or ""))
 
     def _inventoried(self) -> None:
         self.take(Inventoried(self.clock.now(), self.memory.inventory))
@@ -283,6 +290,7 @@ class Daemon:
         self.inventory.renew(answers, released=self._state.driver_released or self._state.maintenance is not None)
         self.upkeep.tick()
         self.orders.look()
+        self.engines.opened(self.orders.in_force)
         if number % CHECKPOINT_TICKS == 1:
             self.checkpoint()
         self._showing.now()
@@ -322,6 +330,8 @@ class Daemon:
             kmsg_seq=state.tally.last_seq,
             next_id=self._state.next_id,
             dumps=state.dumps,
+            engines=tuple(state.gates.values()),
+            maintenance=state.maintenance,
         )
         self.evidence.journal(record)
 

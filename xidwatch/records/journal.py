@@ -21,9 +21,11 @@ from typing import Any, BinaryIO
 import msgspec
 
 from xidwatch.clock import iso
-from xidwatch.core.messages import Closed, Gap, KernelRecord, Opened, Output
+from xidwatch.core.gate_model import Gate, GateMoved, Maintenance
+from xidwatch.core.messages import Closed, Gap, KernelRecord, Maintained, Opened, Output
 from xidwatch.core.model import Action, Condition, Incident, KernelEvent, Missing, Moment, Outcome, Readings, Transition
-from xidwatch.records import Damage, RecordError, note, regular
+from xidwatch.records import Damage, RecordError, gates, note, regular
+from xidwatch.records.gates import GateRecord, MaintenanceRecord
 from xidwatch.records.values import ConditionRecord, IncidentRecord, Microseconds, moment, mono_us, plain_readings, wall_time
 
 FOLDER = "journal"
@@ -65,6 +67,11 @@ def from_output(output: Output, boot_id: str) -> Record | None:
             return opened(output.incident, output.id, output.at, boot_id)
         case Closed():
             return closed(output.incident, output.id, output.at, boot_id)
+        case GateMoved(gate=gate):
+            return record("gate", output.id, output.at, boot_id, gates.body(gate, output.before), gate.incident)
+        case Maintained():
+            body = msgspec.to_builtins(MaintenanceRecord.of(output.maintenance, output.by))
+            return record("maintenance", output.id, output.at, boot_id, body)
         case _:
             return None
 
@@ -142,14 +149,18 @@ def checkpoint(
     kmsg_seq: int | None,
     next_id: int,
     dumps: tuple[float, ...] = (),
+    engines: tuple[Gate, ...] = (),
+    maintenance: Maintenance | None = None,
 ) -> Record:
-    """The whole state, so that a later start need not read further back. `dumps`: wall times of the latest dumps."""
+    """The whole state, so that a later start need not read further back. `dumps`: wall times of the latest; `engines`: their gates."""
     body: Record = {
         "conditions": [msgspec.to_builtins(ConditionRecord.of(condition)) for condition in conditions],
         "incident": msgspec.to_builtins(IncidentRecord.of(incident)) if incident else None,
         "kmsg_seq": kmsg_seq,
         "next_id": next_id,
         "dumps": [iso(wall) for wall in dumps],
+        "gates": [msgspec.to_builtins(GateRecord.of(gate)) for gate in engines],
+        "maintenance": msgspec.to_builtins(MaintenanceRecord.of(maintenance)) if maintenance else None,
     }
     return record("checkpoint", record_id, at, boot_id, body)
 

@@ -17,9 +17,11 @@ from typing import Annotated
 import msgspec
 
 from xidwatch.clock import iso
+from xidwatch.core.gate_model import Gate, Maintenance
 from xidwatch.core.model import ActionKind, Condition, Incident, Missing, Moment, Severity, Status, Subject
 from xidwatch.records import Damage, journal, note
 from xidwatch.records.baseline import Baseline
+from xidwatch.records.gates import GateRecord, MaintenanceRecord
 from xidwatch.records.journal import Entry
 from xidwatch.records.values import ConditionRecord, IncidentRecord, Natural, wall_time
 
@@ -47,6 +49,8 @@ class Recovered:
     last_boot_id: str | None
     stopped: bool | None
     dumps: tuple[float, ...] = ()
+    gates: tuple[Gate, ...] = ()  # as last recorded, of any boot
+    maintenance: Maintenance | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- as a message
@@ -62,6 +66,8 @@ class RecoveredRecord(msgspec.Struct, frozen=True, kw_only=True):
     last_boot_id: str | None
     stopped: bool | None
     dumps: tuple[str, ...] = ()
+    gates: tuple[GateRecord, ...] = ()
+    maintenance: MaintenanceRecord | None = None
     baseline: Baseline | None = None
     damage: tuple[Damage, ...] = ()
     took_ms: int = 0
@@ -77,6 +83,8 @@ class RecoveredRecord(msgspec.Struct, frozen=True, kw_only=True):
             last_boot_id=found.last_boot_id,
             stopped=found.stopped,
             dumps=tuple(iso(wall) for wall in found.dumps),
+            gates=tuple(GateRecord.of(gate) for gate in found.gates),
+            maintenance=MaintenanceRecord.of(found.maintenance) if found.maintenance else None,
             baseline=baseline,
             damage=tuple(damage),
             took_ms=took_ms,
@@ -93,6 +101,8 @@ class RecoveredRecord(msgspec.Struct, frozen=True, kw_only=True):
             last_boot_id=self.last_boot_id,
             stopped=self.stopped,
             dumps=tuple(wall_time(text) for text in self.dumps),
+            gates=tuple(record.gate() for record in self.gates),
+            maintenance=self.maintenance.maintenance() if self.maintenance else None,
         )
 
 
@@ -187,6 +197,8 @@ class _Checkpoint(msgspec.Struct, frozen=True):
     kmsg_seq: Natural | None
     next_id: _NextId
     dumps: tuple[str, ...] = ()
+    gates: tuple[GateRecord, ...] = ()
+    maintenance: MaintenanceRecord | None = None
 
 
 class _Fold:
@@ -200,6 +212,8 @@ class _Fold:
         self._next_id = 1
         self._stopped: bool | None = None
         self._dumps: tuple[float, ...] = ()
+        self._gates: dict[str, Gate] = {}
+        self._maintenance: Maintenance | None = None
         self._last = Moment(0.0, 0.0)
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "transition": self._transition,
@@ -207,6 +221,8 @@ class _Fold:
             "closed": self._closed,
             "action": self._action,
             "kernel": self._kernel,
+            "gate": self._gate,
+            "maintenance": self._maintain,
             "checkpoint": self._checkpoint,
         }
 
@@ -237,7 +253,17 @@ class _Fold:
         self._kmsg_seq = None
 
     def result(self) -> Recovered:
-        return Recovered(self._conditions, self._incident, self._kmsg_seq, self._next_id, self.boot_id, self._stopped, self._dumps)
+        return Recovered(
+            self._conditions,
+            self._incident,
+            self._kmsg_seq,
+            self._next_id,
+            self.boot_id,
+            self._stopped,
+            self._dumps,
+            tuple(self._gates.values()),
+            self._maintenance,
+        )
 
     def _transition(self, entry: Entry) -> None:
         edge = msgspec.convert(entry.body, _Transition)
@@ -275,15 +301,26 @@ class _Fold:
         seq = msgspec.convert(entry.body, _Kernel).seq
         self._kmsg_seq = max(seq, self._kmsg_seq if self._kmsg_seq is not None else seq)
 
+    def _gate(self, entry: Entry) -> None:
+        gate = msgspec.convert(entry.body, GateRecord).gate()
+        self._gates[gate.unit] = gate
+
+    def _maintain(self, entry: Entry) -> None:
+        self._maintenance = msgspec.convert(entry.body, MaintenanceRecord).maintenance()
+
     def _checkpoint(self, entry: Entry) -> None:
         body = msgspec.convert(entry.body, _Checkpoint)
         conditions = [record.condition() for record in body.conditions]
         incident = body.incident.incident() if body.incident else None
         dumps = tuple(wall_time(text) for text in body.dumps)
+        gates = {record.unit: record.gate() for record in body.gates}
+        maintenance = body.maintenance.maintenance() if body.maintenance else None
         self._conditions = {(condition.subject, condition.type): condition for condition in conditions}
         self._incident = incident
         self._next_id = max(self._next_id, body.next_id)
         self._dumps = dumps or self._dumps
+        self._gates = gates
+        self._maintenance = maintenance
         if body.kmsg_seq is not None:
             self._kmsg_seq = max(body.kmsg_seq, self._kmsg_seq if self._kmsg_seq is not None else body.kmsg_seq)
 

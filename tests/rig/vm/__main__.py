@@ -12,11 +12,14 @@ from __future__ import annotations
 import argparse
 import fcntl
 import importlib
+import os
 import shutil
 import signal
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from types import ModuleType
 
 from tests.rig.vm import explain, needs
@@ -40,13 +43,32 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"tests.rig.vm.scenarios.{name}")
 
 
+def rounds(name: str) -> tuple[int | None, ...]:
+    """The numbers its guests are told: one guest that is told none, but for a scenario with `ROUNDS`."""
+    many: int = getattr(load(name), "ROUNDS", 0)
+    return tuple(range(1, many + 1)) if many else (None,)
+
+
 def say(text: str) -> None:
     """At once, for whoever waits."""
     print(text, flush=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What became of one scenario, or of one round of it. `trouble`: why it failed, "" when it did not; `broken`: the rig did."""
+
+    seconds: float
+    trouble: str = ""
+    broken: bool = False
+    notes: tuple[str, ...] = ()
+
+
 class Rig:
-    """Runs scenarios one after the other, and counts."""
+    """Plays scenarios, as many at a time as there are processors, and counts.
+
+    Each guest has a clock of its own: it is none the worse for another beside it.
+    """
 
     def __init__(self, stage: Stage, *, keep: bool) -> None:
         self._stage = stage
@@ -54,40 +76,45 @@ class Rig:
         self.passed = self.failed = 0
         self.owed: list[str] = []
 
-    def run(self, name: str) -> None:
-        """One scenario, in a guest that is thrown away afterwards; with `ROUNDS` in so many, each told its number, until one fails."""
-        module = load(name)
-        owes: str = getattr(module, "OWES", "")
-        rounds: int = getattr(module, "ROUNDS", 0)
+    def run(self, chosen: list[str]) -> None:
+        """Each in a guest that is thrown away afterwards; with `ROUNDS` in as many guests, each told its number. Told in order."""
+        with ThreadPoolExecutor(os.cpu_count()) as hands:
+            playing = [(name, [hands.submit(self._play, name, number) for number in rounds(name)]) for name in chosen]
+            for name, futures in playing:
+                self._tell(name, [future.result() for future in futures])
+
+    def _play(self, name: str, number: int | None) -> Played:
         began = time.monotonic()
         notes: list[str] = []
-        trouble = ""
-        for number in range(1, rounds + 1) if rounds else (None,):
-            try:
-                self._play(module, name, number, notes)
-            except AssertionError as error:
-                trouble = explain.failure(error)
-            except Exception as error:  # noqa: BLE001  the rig's own trouble ends one scenario, not all
-                owes, trouble = "", "".join(traceback.format_exception(error))
-            if trouble:
-                trouble = f"round {number}: {trouble}" if number else trouble
-                break
-        self._tell(name, time.monotonic() - began, owes, trouble, notes)
+        trouble, broken = "", False
+        try:
+            trouble = self._scene(load(name), name, number, notes)
+        except Exception as error:  # noqa: BLE001  the rig's own trouble ends one scenario, not all
+            trouble, broken = "".join(traceback.format_exception(error)), True
+        if trouble and number:
+            trouble = f"round {number}: {trouble}"
+        return Played(time.monotonic() - began, trouble, broken, tuple(notes))
 
-    def _play(self, module: ModuleType, name: str, number: int | None, notes: list[str]) -> None:
+    def _scene(self, module: ModuleType, name: str, number: int | None, notes: list[str]) -> str:
+        """Why it failed, told while what it looked at is still there; "" when it passed."""
         guest = self._stage.cold() if getattr(module, "COLD", False) else self._stage.ready()
         guest.say = notes.append
         well = False
         try:
             module.scenario(guest, *(() if number is None else (number,)))
             well = True
+        except AssertionError as error:
+            return explain.failure(error)
         finally:
             if self._keep or not (well or hasattr(module, "OWES")):
-                self._keep_records(guest, name)
+                self._keep_records(guest, name if number is None else f"{name}-{number}")
             guest.close()
+        return ""
 
-    def _tell(self, name: str, seconds: float, owes: str, trouble: str, notes: list[str]) -> None:
-        line = f"{name:36s} {seconds:6.1f} s"
+    def _tell(self, name: str, played: list[Played]) -> None:
+        owes: str = getattr(load(name), "OWES", "") if not any(each.broken for each in played) else ""
+        trouble = "\n".join(each.trouble for each in played if each.trouble)
+        line = f"{name:36s} {sum(each.seconds for each in played):6.1f} s"
         if owes and trouble:
             self.owed.append(owes)
             say(f"owed    {line}  {owes}: {trouble.splitlines()[0]}")
@@ -100,7 +127,7 @@ class Rig:
         else:
             self.passed += 1
             say(f"ok      {line}")
-        for note in notes:
+        for note in (note for each in played for note in each.notes):
             say(f"          {note}")
 
     @staticmethod
@@ -162,11 +189,12 @@ def in_shell(stage: Stage) -> int:
 
 
 def play(rig: Rig, chosen: list[str]) -> int:
-    """One after the other, then the closing lines."""
-    for name in chosen:
-        rig.run(name)
+    """All of them, then the closing lines."""
+    began = time.monotonic()
+    rig.run(chosen)
     if rig.owed:
         say(f"owed by what is not there yet: {', '.join(f'{what} {rig.owed.count(what)}' for what in sorted(set(rig.owed)))}")
+    say(f"in all {time.monotonic() - began:.0f} s")
     say(f"{rig.passed} passed, {rig.failed} failed")
     return int(rig.failed > 0)
 

@@ -9,7 +9,7 @@ REBOOT = "NVRM: Xid (PCI:{}): 154, GPU recovery action changed from 0x0 (None) t
 UVM = "nvidia-uvm: uvm encountered global fatal error 0x60, requiring os reboot to recover."
 ADDRESSES = tuple(f"0000:{address.partition('.')[0]}" for address in GPUS)
 LOAD = "bursts 127000 931000 100 500"  # mW low and high, ms wide, ms from one to the next
-PARTS = ["010-samples.csv", "020-kernel.txt", "030-inventory.json", "040-config-space.txt"]
+PARTS = ["010-samples.csv", "015-power-trace.csv", "020-kernel.txt", "030-inventory.json", "040-config-space.txt"]
 SWITCH = "port:0000:01:00.0"
 
 

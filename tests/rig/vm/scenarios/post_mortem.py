@@ -12,7 +12,6 @@ def scenario(guest: Guest) -> None:
     guest.leave("echo c >/proc/sysrq-trigger")
     guest.machine.wait_for_boot()
     guest.until("the next run samples", lambda: guest.tick() >= 2)
-    records = guest.records()
-    (folder, *_) = records.dumps
-    parts = [path for path in folder.iterdir() if "Kernel panic" in path.read_text(errors="replace")]
+    parts = [part for folder in guest.records().dumps for part in folder.iterdir()]
+    parts = [part for part in parts if "Kernel panic" in part.read_text(errors="replace")]
     assert parts, "no part of the incident holds the panic"

@@ -1,0 +1,199 @@
+"""What has to be so before an engine is started again: seen now, of every device, and not merely not known to be otherwise.
+
+Law: pure. Each proof holds, fails, is not known, or does not apply since the hardware cannot report it; a start needs every one to
+hold. It proves presence and never power: no idle host can show that a supply will carry the next load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from xidwatch.core import hardware
+from xidwatch.core.gate_model import GateSettings
+from xidwatch.core.hardware import Under
+from xidwatch.core.model import Missing, Moment, Status, Value
+from xidwatch.core.state import State
+
+ALL_ONES = 0xFFFFFFFF
+HOTTEST_CELSIUS = 90.0  # of an idle GPU before its start: GeForce and datacentre parts slow down from 83 to 95
+SLACK_WATTS = 1.0  # limits are kept in milliwatts and told in either
+DRAINING = {0: "", 1: "GPU reset", 2: "node reboot", 3: "drain P2P", 4: "drain and reset"}  # NVML field 230, nvmlDeviceGpuRecoveryAction_t
+
+Facts = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One thing that was looked at. `text` says what was seen, and of whom."""
+
+    name: str
+    status: Status
+    text: str
+
+    @property
+    def lacks(self) -> bool:
+        """It keeps an engine down."""
+        return self.status in (Status.FALSE, Status.UNKNOWN)
+
+
+def proofs(settings: GateSettings, state: State, under: Under, at: Moment) -> tuple[Proof, ...]:
+    """Of one engine, by the readings of the tick that began at `at`."""
+    return (*_of_host(settings, state, under, at), *_of_gpus(settings, state, under), *_of_ports(state, under))
+
+
+def lacking(found: tuple[Proof, ...]) -> tuple[str, ...]:
+    """In words, what does not hold."""
+    return tuple(proof.text for proof in found if proof.lacks)
+
+
+# ------------------------------------------------------------------------------------------------------------ the host
+
+
+def _of_host(settings: GateSettings, state: State, under: Under, at: Moment) -> Iterator[Proof]:
+    accepted = (
+        "the baseline is accepted"
+        if state.roster.accepted
+        else "the baseline is provisional, and proves nothing: `xidwatch check --accept`"
+    )
+    yield Proof("baseline", _status(state.roster.accepted), accepted)
+    yield Proof(
+        "gpus", _status(bool(under.gpus)), f"{len(under.gpus)} GPUs belong to it" if under.gpus else "no GPU is known to be its own"
+    )
+    released = "the NVIDIA driver is not asked since a driver-fatal Xid: reboot, reload its module, or `xidwatch allow-driver`"
+    yield Proof("driver", _status(not state.driver_released), released if state.driver_released else "the NVIDIA driver is asked")
+    errors = [
+        subject for subject, when in state.xid_errors.items() if subject in under.names and at.mono - when.mono < settings.settle_seconds
+    ]
+    yield Proof("xids", _status(not errors), f"a new Xid on {errors[0]}" if errors else "no new Xid")
+    unreadable = state.tally.unreadable
+    yield Proof(
+        "kernel-log",
+        Status.UNKNOWN if unreadable else Status.TRUE,
+        f"the kernel log cannot be read: {unreadable}" if unreadable else "the kernel log is read",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ the GPUs
+
+
+def _of_gpus(settings: GateSettings, state: State, under: Under) -> Iterator[Proof]:
+    others = _processes_of_engines(state)
+    for place in under.gpus:
+        subject = hardware.here(state.roster.members, place)
+        kept = state.roster.members.get(place, {})
+        values = {**state.readings.get(subject, {}), **state.inventory.get(subject, {}), **state.roster.facts.get(subject, {})}
+        expected = {**state.expected.get(subject, {}), **state.roster.expected.get(subject, {})}
+        for name, status, text in _of_gpu(settings, values, expected, kept, others):
+            yield Proof(name, status, f"{subject}: {text}")
+
+
+def _of_gpu(settings: GateSettings, values: Facts, expected: Facts, kept: Facts, engines: set[str]) -> Iterator[tuple[str, Status, str]]:
+    get = values.get
+    yield _same("present", get("present"), 1, "is in the list of PCI devices", "is not in the list of PCI devices")
+    yield _same("identity", get("identity"), expected.get("identity"), "is the one of the baseline", "is not the one of the baseline")
+    yield _same("nvml", get("nvml_status"), 0, "answers through the driver", "does not answer through the driver")
+    yield _answers(get("config_dword0"))
+    yield _at_least("width", get("link_width"), expected.get("link_width"), "lanes")
+    yield _recovery(get("recovery_action"))
+    yield _peers(get("p2p_peers"), kept.get("p2p_peers"))
+    yield _limit(settings.power_limit_watts, get("power_limit_watts"), kept.get("power_limit_watts"))
+    yield _between("temperature", get("temperature_celsius"), 0.0, HOTTEST_CELSIUS, "C")
+    yield _unused(get("compute_pids"), engines)
+
+
+def _of_ports(state: State, under: Under) -> Iterator[Proof]:
+    for place in under.ports:
+        subject = hardware.here(state.roster.members, place)
+        values = {**state.readings.get(subject, {}), **state.roster.facts.get(subject, {})}
+        expected = {**state.expected.get(subject, {}), **state.roster.expected.get(subject, {})}
+        found = [_same("present", values.get("present"), 1, "is there", "is not there"), _answers(values.get("config_dword0"))]
+        if values.get("link_end") == "lower" and "link_width" in expected:
+            found.append(_at_least("width", values.get("link_width"), expected["link_width"], "lanes"))
+        yield from (Proof(name, status, f"{subject}: {text}") for name, status, text in found)
+
+
+def _processes_of_engines(state: State) -> set[str]:
+    """Of all that are supervised: their processes may be on a GPU that is shared."""
+    return {pid for subject, values in state.readings.items() if subject.kind == "engine" for pid in hardware.words(values.get("pids"))}
+
+
+# ------------------------------------------------------------------------------------------------------------- a proof
+
+Found = tuple[str, Status, str]
+
+
+def _status(holds: bool) -> Status:
+    return Status.TRUE if holds else Status.FALSE
+
+
+def _unknown(name: str, value: Value | None, of: str) -> Found:
+    return name, Status.UNKNOWN, f"{of} not known ({value if isinstance(value, Missing) else 'never told'})"
+
+
+def _same(name: str, value: Value | None, wanted: Value | None, good: str, bad: str) -> Found:
+    if value is None or isinstance(value, Missing) or wanted is None or isinstance(wanted, Missing):
+        return _unknown(name, value if isinstance(value, Missing) or value is None else wanted, name)
+    return (name, Status.TRUE, good) if value == wanted else (name, Status.FALSE, bad)
+
+
+def _answers(word: Value | None) -> Found:
+    if isinstance(word, Missing) or word is None:
+        return _unknown("config-space", word, "configuration space")
+    holds = isinstance(word, int) and word != ALL_ONES and word & 0xFFFF not in (0x0000, 0x0001, 0xFFFF)
+    return "config-space", _status(holds), "answers" if holds else f"answers {word:08x}"
+
+
+def _at_least(name: str, value: Value | None, wanted: Value | None, unit: str) -> Found:
+    if wanted is None or isinstance(wanted, Missing):
+        return name, Status.NOT_APPLICABLE, f"the baseline names no {name}"
+    if not isinstance(value, int | float):
+        return _unknown(name, value, name)
+    return name, _status(value >= float(wanted)), f"{value} {unit} of {wanted}"
+
+
+def _recovery(action: Value | None) -> Found:
+    if action is Missing.UNSUPPORTED or action is None:
+        return "recovery-action", Status.NOT_APPLICABLE, "this driver reports no recovery action"
+    if isinstance(action, Missing):
+        return _unknown("recovery-action", action, "recovery action")
+    asked = DRAINING.get(int(action), f"recovery action {action}") if isinstance(action, int) else str(action)
+    return "recovery-action", _status(action == 0), f"the driver asks for: {asked}" if action else "the driver asks for nothing"
+
+
+def _peers(now: Value | None, before: Value | None) -> Found:
+    """Who could be reached peer to peer when the baseline was learnt can be reached now."""
+    if before is None or isinstance(before, Missing):
+        return "p2p", Status.NOT_APPLICABLE, "the baseline knows nothing of peer to peer"
+    if not isinstance(now, int) or not isinstance(before, int | float):
+        return _unknown("p2p", now, "peer-to-peer status")
+    return "p2p", _status(now >= before), f"reaches {now} GPUs peer to peer, of {before}"
+
+
+def _limit(configured: float, limit: Value | None, learnt: Value | None) -> Found:
+    """The one that is lost at every reload and reboot, and after a supply trip matters most. A lower one is as good."""
+    wanted = configured or learnt
+    if wanted is None or isinstance(wanted, Missing):
+        return "power-limit", Status.NOT_APPLICABLE, "no power limit is configured or was learnt"
+    if not isinstance(limit, int | float):
+        return _unknown("power-limit", limit, "enforced power limit")
+    return "power-limit", _status(limit <= float(wanted) + SLACK_WATTS), f"limited to {limit:g} W, is to be {float(wanted):g} W"
+
+
+def _between(name: str, value: Value | None, low: float, high: float, unit: str) -> Found:
+    if not isinstance(value, int | float):
+        return _unknown(name, value, name)
+    holds = low < value <= high
+    return name, _status(holds), f"{name} is sane" if holds else f"{name} {value:g} {unit}"
+
+
+def _unused(pids: Value | None, engines: set[str]) -> Found:
+    """Nobody is left on it from before; the processes of another supervised engine may share it."""
+    if isinstance(pids, Missing) or pids is None:
+        return (
+            ("memory", Status.NOT_APPLICABLE, "this driver names no processes")
+            if pids is Missing.UNSUPPORTED
+            else _unknown("memory", pids, "its processes")
+        )
+    left = hardware.words(pids) - engines
+    return "memory", _status(not left), f"process {', '.join(sorted(left))} is still on it" if left else "nobody is on it"

@@ -1,0 +1,217 @@
+"""Every engine's gate within the watch: what each sees of units and hardware, what moves, and what that asks for.
+
+Law: pure, one turn at a time. The gate decides (`gate`); here is only what it is shown, and what becomes of its word. While the
+host is in maintenance no gate is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from xidwatch.core import gate, hardware, proof
+from xidwatch.core.gate import Effect, Seen, Unit
+from xidwatch.core.gate_model import Gate, GateMoved, GateSettings, GateState
+from xidwatch.core.hardware import Under
+from xidwatch.core.messages import (
+    DumpEnded,
+    EngineSeen,
+    EngineStarted,
+    EngineStopped,
+    GateReset,
+    GatesOpened,
+    Input,
+    MaintenanceSet,
+    SampleTaken,
+    Supervised,
+)
+from xidwatch.core.model import Action, ActionKind, Missing, Moment, Severity, Subject, Value
+from xidwatch.core.state import State, Step
+
+UP = ("active", "activating", "reloading", "refreshing")
+DOWN = ("inactive", "failed")
+NOT_TO_START = {"disabled": "its unit is disabled", "masked": "its unit is masked", "masked-runtime": "its unit is masked"}
+BUSY_RATIO = 0.2  # of the time, a kernel ran on one of its GPUs
+
+Values = Mapping[str, Value]
+
+
+def begin(now: Step, given: Supervised) -> None:
+    """Engines that are new are adopted, those that are known stay as they are, the others are nobody's business any more."""
+    kept = {**now.state.gates, **{each.unit: gate.restored(each, given.boot_id) for each in given.gates}}
+    gates = {engine.unit: kept.get(engine.unit) or _new(engine, given) for engine in given.engines}
+    maintenance = given.maintenance or now.state.maintenance
+    now.change(engines=given.engines, gates=gates, boot_id=given.boot_id, maintenance=maintenance)
+
+
+def _new(engine: GateSettings, given: Supervised) -> Gate:
+    return Gate(engine.unit, GateState.ADOPTING, given.at, "not looked at yet", boot_id=given.boot_id)
+
+
+def note_xid(now: Step, subject: Subject, severity: Severity, at: Moment) -> None:
+    """An error of the driver's own telling: what it was said of has to be quiet for a while before it is proven."""
+    if severity.rank >= Severity.ERROR.rank and now.state.gates:
+        now.change(xid_errors={**now.state.xid_errors, subject: at})
+
+
+def turn(now: Step, given: Input, at: Moment | None) -> None:
+    """After an input: every gate sees what there is to see, and moves as far as it does."""
+    if at is None:
+        return
+    _remember(now, given, at)
+    if not now.state.gates or now.state.maintenance is not None:
+        return
+    for engine in now.state.engines:
+        _turn_one(now, engine, given, at)
+
+
+def _remember(now: Step, given: Input, at: Moment) -> None:
+    match given:
+        case Supervised():
+            begin(now, given)
+        case EngineSeen(unit=unit, values=values):
+            subject = Subject("engine", unit)
+            now.change(readings={**now.state.readings, subject: {**now.state.readings.get(subject, {}), **values}})
+        case GatesOpened(units=units):
+            now.change(opened=units)
+        case DumpEnded(incident=incident):
+            now.change(dumping=now.state.dumping - {incident})
+        case MaintenanceSet(maintenance=None):  # nobody knows what has been done to them meanwhile
+            for each in tuple(now.state.gates.values()):
+                _put(now, gate.after_maintenance(each, at), each, at)
+
+
+def _turn_one(now: Step, engine: GateSettings, given: Input, at: Moment) -> None:
+    before = now.state.gates[engine.unit]
+    seen = look(now, engine, given, at)
+    after, effect = gate.step(engine, before, seen)
+    if effect is Effect.NOTHING:
+        _put(now, after, before, at)
+        return
+    kind = ActionKind.STOP_ENGINE if effect is Effect.STOP else ActionKind.START_ENGINE
+    name = now.id("a")
+    after = replace(after, asked=name) if effect is Effect.STOP else gate.granted(engine, after, name, at)
+    moved = _put(now, after, before, at)
+    now.out.append(Action(name, at, kind, moved, after.incident, _acted_on(now.state, engine, after, effect)))
+
+
+def _put(now: Step, after: Gate, before: Gate, at: Moment) -> str:
+    """The gate as it is now; the id of the record of it, when there is something to record."""
+    now.change(gates={**now.state.gates, after.unit: after})
+    if _as_told(after) == _as_told(before):
+        return ""
+    moved = GateMoved(now.id("e"), at, before.state, after)
+    now.out.append(moved)
+    return moved.id
+
+
+def _as_told(of: Gate) -> Gate:
+    """Without what nobody needs to know of later."""
+    return replace(of, busy_wall=0.0, holds_since=None, asked="")
+
+
+# --------------------------------------------------------------------------------------------------- what a gate is shown
+
+
+def look(now: Step, engine: GateSettings, given: Input, at: Moment) -> Seen:
+    """Everything that may move the gate of one engine, at this input."""
+    state = now.state
+    own = state.gates[engine.unit]
+    stands_on = hardware.under(replace(state, conditions=now.conditions), engine.gpus, engine.unit)
+    lost, unclear, bad = hardware.standing(now.rules, now.conditions, stands_on.names)
+    if not stands_on.gpus and isinstance(state.roster.listed, Missing):
+        unclear = (*unclear, "not known: which GPUs there are")
+    values = state.readings.get(Subject("engine", engine.unit), {})
+    is_tick = isinstance(given, SampleTaken) and at.mono > own.since.mono
+    proofs = proof.lacking(proof.proofs(engine, state, stands_on, at)) if is_tick and own.state is GateState.PROVING else None
+    stopped, started, reset_by = _answers(given, own)
+    return Seen(
+        at=at,
+        boot_id=state.boot_id,
+        unit=_of_either(state, engine),
+        lost=lost,
+        unclear=unclear,
+        parent=hardware.shared_parent(state.roster.members, bad),
+        incident=state.incident.id if state.incident else None,
+        evidence_due=bool(state.dumping),
+        proofs_lacking=proofs,
+        is_busy=isinstance(given, SampleTaken) and _is_busy(state, stands_on, values),
+        stop_result=stopped,
+        start_result=started,
+        reset_by=reset_by,
+        overridden=engine.unit in state.opened,
+    )
+
+
+def _answers(given: Input, own: Gate) -> tuple[tuple[str, str, tuple[str, ...]] | None, tuple[str, str, str] | None, str]:
+    """What an input says to this gate and no other: of its own stop, of its own start, of an operator."""
+    match given:
+        case EngineStopped(unit=name, action=action) if name == own.unit and action == own.asked:
+            return (given.result, given.detail, given.leftovers), None, ""
+        case EngineStarted(unit=name, action=action) if name == own.unit and own.lease is not None and action == own.lease.action:
+            return None, (given.result, given.detail, given.invocation_id), ""
+        case GateReset(unit=name, by=by) if name == own.unit:
+            return None, None, by
+    return None, None, ""
+
+
+def unit(values: Values) -> Unit | None:
+    """What the engine probe says of a unit; None when it does not say how it is."""
+    load, active = values.get("load_state"), values.get("active_state")
+    if load in ("not-found", "masked", "error", "bad-setting"):
+        return Unit(is_up=False, forbidden=f"systemd says of its unit: {load}", processes=_number(values.get("processes")))
+    if not isinstance(active, str) or isinstance(active, Missing):
+        return None
+    is_up = active in UP
+    file_state = str(values.get("unit_file_state", ""))
+    return Unit(
+        is_up=is_up,
+        invocation_id=_text(values.get("invocation_id")),
+        restarts=_number(values.get("restarts")),
+        how=_how(values) if active in DOWN else "",
+        forbidden=NOT_TO_START.get(file_state, ""),
+        wanted=file_state in ("enabled", "enabled-runtime"),
+        processes=0 if is_up else _number(values.get("processes")) or int(active not in DOWN),
+    )
+
+
+def _of_either(state: State, engine: GateSettings) -> Unit | None:
+    """Of the engine's own unit, or of its stand-in while that runs."""
+    own = unit(state.readings.get(Subject("engine", engine.unit), {}))
+    other = unit(state.readings.get(Subject("engine", engine.after_incident_unit), {})) if engine.after_incident_unit else None
+    if other is None or own is None or own.is_up:
+        return own
+    return other if other.is_up else replace(own, processes=own.processes + other.processes)
+
+
+def _acted_on(state: State, engine: GateSettings, own: Gate, effect: Effect) -> str:
+    """The unit that is stopped or started: the stand-in while that runs, and after an incident."""
+    stand_in = engine.after_incident_unit
+    if not stand_in:
+        return engine.unit
+    other = unit(state.readings.get(Subject("engine", stand_in), {}))
+    runs = other is not None and other.is_up
+    return stand_in if (runs if effect is Effect.STOP else own.incident is not None) else engine.unit
+
+
+def _how(values: Values) -> str:
+    """How it came not to run. Systemd forgets when a unit was left that has not run in this boot."""
+    if values.get("result") == "exec-condition":
+        return "skipped"
+    if isinstance(values.get("state_seconds", Missing.ABSENT), Missing):
+        return ""
+    is_clean = values.get("active_state") == "inactive" and values.get("result") == "success"
+    return "stopped" if is_clean else "ended"
+
+
+def _is_busy(state: State, stands_on: Under, values: Values) -> bool:
+    gpus = [state.readings.get(hardware.here(state.roster.members, place), {}).get("utilisation_ratio") for place in stands_on.gpus]
+    return hardware.any_of((values.get("requests_running"),), 0) or hardware.any_of(gpus, BUSY_RATIO)
+
+
+def _text(value: Value | None) -> str:
+    return value if isinstance(value, str) and not isinstance(value, Missing) else ""
+
+
+def _number(value: Value | None) -> int:
+    return value if isinstance(value, int) else 0

@@ -314,6 +314,7 @@ def engine_stopped(state_dir: Path, *, back: bool = True) -> Path:
     pen.edge("02:25:31.100", SWITCH, "ConfigSpaceAllOnes", Status.FALSE, reason="config_dword0 c0101000", before=Status.UNKNOWN)
     pen.closed("02:25:31.100", LOST, "02:10:08.412")
     pen.record("02:25:31.200", "gate", unit=unit, before="HELD", state="PROVING", why="nothing speaks against it")
+    pen.record("02:26:01.200", "gate", unit=unit, before="PROVING", state="PROVING", why="every proof holds; it has to settle")
     if back:
         start = pen.action("02:26:31.300", ActionKind.START_ENGINE, "g-2", None, unit)
         pen.record("02:26:31.301", "gate", unit=unit, before="PROVING", state="STARTING", why="every proof held for 60 s")

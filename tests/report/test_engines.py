@@ -25,7 +25,7 @@ def gate(number: int, unit: str, state: str) -> Entry:
 
 
 def test_an_engine_is_followed_until_it_is_back(tmp_path: Path) -> None:
-    """Beyond the end of the incident, over a reboot, and not a step further."""
+    """Beyond the end of the incident, over a reboot, and not a step further; another reason for the same state is no step."""
     (engine,) = case_of(nights.engine_stopped(tmp_path)).engines
     assert (engine.unit, engine.state, engine.since) == ("vllm.service", "RUNNING", wall("02:28:40.001"))
     assert [(step.what, step.word) for step in engine.steps] == [

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from xidwatch.core.model import Missing, PciAddress, Readings, Subject, Value
 
-DRIVER = Subject("driver", "nvidia")
 READY = 200  # metrics_status of an engine that serves
 
 
@@ -62,14 +61,6 @@ def places(readings: Readings, members: Readings) -> dict[Subject, str]:
     chains = ((subject, values.get("chain", Missing.NOT_ASKED)) for subject, values in readings.items())
     seen = {subject: str(chain) for subject, chain in chains if not isinstance(chain, Missing)}
     return kept | seen
-
-
-def hardware(gpus: Iterable[str], places: Mapping[Subject, str]) -> frozenset[Subject]:
-    """What an engine stands on: its GPUs, the ports above them, and the driver."""
-    own = {Subject("gpu", name) for name in gpus}
-    chains = [places[gpu] for gpu in own if gpu in places]
-    above = {port for port, chain in places.items() if port.kind == "port" and any(each.startswith(f"{chain}/") for each in chains)}
-    return frozenset({*own, *above, DRIVER}) if own else frozenset()
 
 
 def _is_whole(engine: Mapping[str, Value], readings: Readings) -> bool:

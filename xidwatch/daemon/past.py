@@ -1,4 +1,4 @@
-"""What earlier runs have left on record, as the watch takes it."""
+"""What earlier runs have left on record, as the watch takes it; and what this one leaves."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xidwatch.core.messages import ConditionKey, Restored
-from xidwatch.core.model import Condition, Readings
-from xidwatch.records import baseline
+from xidwatch.core.model import Condition, Moment, Readings
+from xidwatch.core.state import State
+from xidwatch.records import baseline, journal
 from xidwatch.records.recovery import Recovered, RecoveredRecord
 
 Conditions = Mapping[ConditionKey, Condition]
@@ -39,3 +40,19 @@ def members(record: RecoveredRecord) -> Readings | None:
     if record.baseline is not None:
         return record.baseline.readings_members()
     return {} if any(Path(damage.path).name == baseline.NAME for damage in record.damage) else None
+
+
+def checkpoint(state: State, record_id: str, now: Moment, boot_id: str) -> journal.Record:
+    """The whole state, as one journal record."""
+    return journal.checkpoint(
+        record_id,
+        now,
+        boot_id,
+        conditions=[tracked.condition for tracked in state.conditions.values()],
+        incident=state.incident,
+        kmsg_seq=state.tally.last_seq,
+        next_id=state.next_id,
+        dumps=state.dumps,
+        engines=tuple(state.gates.values()),
+        maintenance=state.maintenance,
+    )

@@ -40,7 +40,6 @@ from xidwatch.daemon.settings import Settings
 from xidwatch.daemon.ticker import Ticker
 from xidwatch.daemon.upkeep import Upkeep
 from xidwatch.daemon.workers import ProbeSpec, Workers
-from xidwatch.records import journal
 from xidwatch.records.recovery import Recovered, RecoveredRecord
 from xidwatch.records.samples import Row as SampleRow
 
@@ -217,6 +216,11 @@ class Daemon:
         if transitions:
             self._showing.soon()
 
+    def look_for_orders(self) -> None:
+        """Whose gate somebody has opened, or closed again, past this daemon."""
+        self.orders.look()
+        self.engines.opened(self.orders.in_force)
+
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
         self.scribe.outcome(action, result, took_ms, detail)
         if action.kind is ActionKind.TAKE_DUMP:
@@ -289,8 +293,7 @@ class Daemon:
         self.take(SampleTaken(Sample(number, at, self.clock.boot_id, readings)))
         self.inventory.renew(answers, released=self._state.driver_released or self._state.maintenance is not None)
         self.upkeep.tick()
-        self.orders.look()
-        self.engines.opened(self.orders.in_force)
+        self.look_for_orders()
         if number % CHECKPOINT_TICKS == 1:
             self.checkpoint()
         self._showing.now()
@@ -318,22 +321,9 @@ class Daemon:
 
         Never by a run that does not know the past: its word would make the successor forget an incident that is open.
         """
-        if not self.baselines.knows_past:
-            return
-        state = self._state
-        record = journal.checkpoint(
-            self._new_id("r"),
-            self.clock.now(),
-            self.clock.boot_id,
-            conditions=[tracked.condition for tracked in state.conditions.values()],
-            incident=state.incident,
-            kmsg_seq=state.tally.last_seq,
-            next_id=self._state.next_id,
-            dumps=state.dumps,
-            engines=tuple(state.gates.values()),
-            maintenance=state.maintenance,
-        )
-        self.evidence.journal(record)
+        if self.baselines.knows_past:
+            record_id = self._new_id("r")
+            self.evidence.journal(past.checkpoint(self._state, record_id, self.clock.now(), self.clock.boot_id))
 
     # ---------------------------------------------------------------------------------------------------------- views
 

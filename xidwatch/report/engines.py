@@ -70,9 +70,11 @@ class EngineLog:
         if not unit or not state:
             return
         track = self.tracks.setdefault(unit, _Track())
-        track.since = entry.wall if state != track.state else track.since
+        same = state == track.state
+        track.since = track.since if same else entry.wall
         track.state, track.why = state, why
-        self._add(unit, EngineStep(entry.wall, "gate", state, why, facts.text(body, "before")))
+        if not same:  # another reason for the same state: the first stays with its step, the latest is how it stands
+            self._add(unit, EngineStep(entry.wall, "gate", state, why, facts.text(body, "before")))
 
     def _add(self, unit: str, step: EngineStep) -> None:
         track = self.tracks.setdefault(unit, _Track())

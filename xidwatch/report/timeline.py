@@ -104,9 +104,12 @@ def _note(entry: Entry) -> Event | None:
     return None if is_remark(entry) else _event(entry, "person", "note", facts.text(entry.body, "text"))
 
 
-def _gate(entry: Entry) -> Event:
+def _gate(entry: Entry) -> Event | None:
+    """Another reason for the same state is told with the engine, not here."""
     unit, before, state, why = (facts.text(entry.body, key) for key in ("unit", "before", "state", "why"))
-    text = f"{unit} {f'{before} -> ' if before and before != state else ''}{state}{f': {why}' if why else ''}"
+    if before == state:
+        return None
+    text = f"{unit} {f'{before} -> ' if before else ''}{state}{f': {why}' if why else ''}"
     return _event(entry, "gate", state, text, Severity.WARNING if state in HELD_BACK else Severity.INFO)
 
 

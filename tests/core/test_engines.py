@@ -93,17 +93,18 @@ def test_the_watch_remembers_it_and_has_it_written_down() -> None:
     assert engines.gpus(state.expected[VLLM]) == NAMES[:2]
 
 
-def test_a_place_is_where_it_is_seen_or_where_it_was() -> None:
-    """What is missed counts by its place in the roster; a chain that did not come is none."""
+def test_where_everything_is() -> None:
+    """By its place in this boot; who is missed, by where he was."""
     switch, lower = Subject("port", "0000:0f:00.0"), Subject("port", "0000:10:08.0")
-    readings: Readings = {switch: {"chain": "0000:00/03.1/00.0"}, GPUS[1]: {"chain": Missing.ABSENT}}
+    readings: Readings = {
+        switch: {"chain": "0000:00/03.1/00.0"},
+        GPUS[0]: {"chain": "0000:00/03.1/00.0/08.0/00.0"},
+        GPUS[1]: {"chain": Missing.ABSENT},
+    }
     members: Readings = {
         Subject("port", "0000:00/03.1/00.0/08.0"): {"address": lower.name},
-        Subject("port", "0000:00/04.1/00.0"): {"address": switch.name},
         Subject("gpu", "0000:00/03.1/00.0/09.0/00.0"): {"address": NAMES[1]},
     }
-    assert engines.places(readings, members) == {
-        switch: "0000:00/03.1/00.0",
-        lower: "0000:00/03.1/00.0/08.0",
-        GPUS[1]: "0000:00/03.1/00.0/09.0/00.0",
-    }
+    places = engines.places(readings, members)
+    assert places[GPUS[1]] == "0000:00/03.1/00.0/09.0/00.0"
+    assert (places[switch], places[lower]) == ("0000:00/03.1/00.0", "0000:00/03.1/00.0/08.0")

@@ -52,13 +52,25 @@ class Desk:
         self.outcomes: list[tuple[str, int, str]] = []
         self.inputs: list[Input] = []
         self.partings: list[Readings] = []
+        self.engines: list[tuple[str, str]] = []
         jobs: list[Mapping[str, object]] = [{"folder": str(Path("/evidence") / str(n))} for n in range(directories)]
         self.hands = Hands(
-            stage.loop, self.workers, self.disk, dumps, lambda _: jobs, self._outcome, self.inputs.append, self.partings.append
+            stage.loop,
+            self.workers,
+            self.disk,
+            dumps,
+            lambda _: jobs,
+            self._outcome,
+            self.inputs.append,
+            self.partings.append,
+            self._engine,
         )
 
     def _outcome(self, _action: Action, result: str, took_ms: int, detail: str) -> None:
         self.outcomes.append((result, took_ms, detail))
+
+    def _engine(self, action: Action, detail: str) -> None:
+        self.engines.append((action.unit, detail))
 
     def does(self, kind: ActionKind) -> None:
         self.hands.carry_out(Action("a-000002", self.stage.clock.now(), kind, "t-000001", "x"), (7,))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from xidwatch.core.model import Missing, PciAddress, Readings, Subject, Value
 
+DRIVER = Subject("driver", "nvidia")
 READY = 200  # metrics_status of an engine that serves
 
 

@@ -26,6 +26,7 @@ def shown(
     everything = [subject.name for subject in state.readings.keys() | state.expected.keys() if subject.kind == "gpu"]
     conditions = watch.conditions_with_severity(rules, state)
     places = core_engines.places(state.readings, state.roster.members)
+    settings = {each.unit: each for each in state.engines}
     found = {}
     for each in configured:
         subject = Subject("engine", each.unit)
@@ -33,10 +34,11 @@ def shown(
         gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
         unit = "/".join(filter(None, (_word(values, "active_state"), _word(values, "sub_state"))))
         seen = EngineState(unit=unit, invocation_id=_word(values, "invocation_id"), gpus=gpus, gpus_by=by, order=_order(orders, each.unit))
-        under = hardware.under(state, each.gpus, each.unit).names
-        gate, against = state.gates.get(each.unit), gate_view.against(conditions, under)
+        gate, asked = state.gates.get(each.unit), settings.get(each.unit)
         found[each.unit] = seen
-        if gate is not None:
+        if gate is not None and asked is not None:
+            under = hardware.under(state, asked, gate).names
+            against = gate_view.against(conditions, under)
             rungs = _rungs(gate, against, under, state, places)
             found[each.unit] = _with_gate(seen, gate, against, state, now, rungs)
     return found

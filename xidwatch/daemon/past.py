@@ -1,4 +1,4 @@
-"""What earlier runs have left on record, as the watch takes it; and what this one leaves."""
+"""What earlier runs have left on record, as the watch takes it, and what this one leaves to later ones."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def members(record: RecoveredRecord) -> Readings | None:
     return {} if any(Path(damage.path).name == baseline.NAME for damage in record.damage) else None
 
 
-def checkpoint(state: State, record_id: str, now: Moment, boot_id: str) -> journal.Record:
-    """The whole state, as one journal record."""
+def checkpoint(state: State, record_id: str, at: Moment, boot_id: str) -> Mapping[str, object]:
+    """All of it that a successor has to know, as a journal record."""
     return journal.checkpoint(
         record_id,
-        now,
+        at,
         boot_id,
         conditions=[tracked.condition for tracked in state.conditions.values()],
         incident=state.incident,

@@ -321,9 +321,10 @@ class Daemon:
 
         Never by a run that does not know the past: its word would make the successor forget an incident that is open.
         """
-        if self.baselines.knows_past:
-            record_id = self._new_id("r")
-            self.evidence.journal(past.checkpoint(self._state, record_id, self.clock.now(), self.clock.boot_id))
+        if not self.baselines.knows_past:
+            return
+        record_id = self._new_id("r")
+        self.evidence.journal(past.checkpoint(self._state, record_id, self.clock.now(), self.clock.boot_id))
 
     # ---------------------------------------------------------------------------------------------------------- views
 

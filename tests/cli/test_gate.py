@@ -153,6 +153,19 @@ def test_json_tells_the_same(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert [each["unit"] for each in json.loads(capsys.readouterr().out)] == ["llama.service", UNIT]
 
 
+def test_a_long_reason_is_shown_by_its_beginning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is bad comes first in it; programs get it whole."""
+    why = "; ".join(["GpuLost gpu:0000:11:00.0", *(f"not known: ConfigSpaceReset gpu:0000:{n:02x}:00.0" for n in range(20))])
+    written(place, {UNIT: EngineState(state="HELD", may_start=False, why=why)})
+    cli.main(["gate", UNIT])
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("vllm.service: closed (HELD): GpuLost gpu:0000:11:00.0; not known: ")
+    assert line.endswith("; ... (--json has all)")
+    assert len(line) < 280
+    cli.main(["gate", UNIT, "--json"])
+    assert json.loads(capsys.readouterr().out)["why"] == why
+
+
 def test_no_control_sign_reaches_the_terminal(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The reason may have come from a process."""
     written(place, {UNIT: EngineState(state="HELD", may_start=False, why="stuck: \x1b[2Jvllm")})

@@ -26,7 +26,8 @@ from xidwatch.records.state import EngineState, StateFile
 OPEN, CLOSED, UNKNOWN = 0, 2, 3
 WORDS = {OPEN: "open", CLOSED: "closed", UNKNOWN: "unknown"}
 EX_USAGE, EX_CANTCREAT = 64, 73
-MOST_CHARACTERS = 4000  # of a reason
+MOST_CHARACTERS = 4000  # of a reason that is given
+MOST_OF_A_REASON = 200  # that is shown on a line
 LONGEST_SECONDS = 7 * 86400.0
 LOOK_SECONDS = 1.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -205,8 +206,16 @@ def describe(each: Answer) -> str:
     since = f" since {engine.since}" if engine and engine.since and known else ""
     where = f" ({known}{since})" if known else ""
     name = f"{each.unit}: " if each.unit else ""
-    why = f": {each.why}" if each.why else ""
+    why = f": {brief(each.why)}" if each.why else ""
     return clean(f"{name}{WORDS[each.code]}{where}{why}")
+
+
+def brief(why: str) -> str:
+    """The first reasons, which are what is bad; behind them stands what is not known because of it."""
+    if len(why) <= MOST_OF_A_REASON:
+        return why
+    kept = why[:MOST_OF_A_REASON]
+    return f"{kept.rpartition('; ')[0] or kept}; ... (--json has all)"
 
 
 def hint(each: Answer) -> str:

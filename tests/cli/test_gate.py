@@ -122,6 +122,14 @@ def test_an_engine_that_nobody_configured_is_unknown(place: Path, capsys: pytest
     assert "no [[engines]] table" in capsys.readouterr().out
 
 
+def test_a_stand_in_has_the_gate_of_its_engine(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is started in its place, by the same lease, and asks under its own name."""
+    starting = EngineState(state="STARTING", may_start=True, lease="2999-01-01T00:00:00.000Z", stand_in="vllm-gentle.service")
+    written(place, {UNIT: starting})
+    assert cli.main(["gate", "vllm-gentle"]) == 0
+    assert capsys.readouterr().out.startswith("vllm-gentle.service: open (STARTING)")
+
+
 def test_a_start_is_granted_for_a_time_only(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The lease of one start is over, though the daemon has not said so yet."""
     written(place, {UNIT: EngineState(state="STARTING", may_start=True, lease="2026-09-17T02:25:00.000Z")})

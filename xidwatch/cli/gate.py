@@ -136,7 +136,7 @@ def look(place: Path, unit: str = "") -> list[Answer]:
 
 def answer(unit: str, shown: StateFile | None, doubt: str, by_order: Order | None) -> Answer:
     """An operator's order first, then the gate, as far as its word can be believed."""
-    engine = shown.engines.get(unit) if shown else None
+    engine = _engine(shown, unit) if shown else None
     if by_order is not None:
         text = f"by order of {by_order.by}, until {by_order.until}: {by_order.reason}"
         return Answer(unit, OPEN, text, engine, by_order)
@@ -159,6 +159,11 @@ def _shown(place: Path, now_ms: int, boot_id: str) -> tuple[StateFile | None, st
         return None, str(error)
     doubt = DOUBTS.get(state.standing(shown, now_ms, boot_id), "")
     return shown, doubt or ("the daemon has stopped" if shown.pid is None else "")
+
+
+def _engine(shown: StateFile, unit: str) -> EngineState | None:
+    """By its own unit, or by that of its stand-in, which stands on the same hardware."""
+    return shown.engines.get(unit) or next((engine for engine in shown.engines.values() if engine.stand_in == unit), None)
 
 
 def _is_over(until: str) -> bool:

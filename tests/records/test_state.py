@@ -21,15 +21,6 @@ SEEN = {
     "recovery": [],
     "stand_in": "",
 }
-    "since": None,
-    "order": None,
-    "recovery": [],
-    "stand_in": "",
-    "unit": "",
-    "invocation_id": "",
-    "gpus": ["0000:11:00.0"],
-    "gpus_by": "",
-}
 NOW = state.StateFile(
     boot_id=BOOT,
     mono_ms=3_620_011,

@@ -33,7 +33,14 @@ def shown(
         values = state.readings.get(subject, {})
         gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
         unit = "/".join(filter(None, (_word(values, "active_state"), _word(values, "sub_state"))))
-        seen = EngineState(unit=unit, invocation_id=_word(values, "invocation_id"), gpus=gpus, gpus_by=by, order=_order(orders, each.unit))
+        seen = EngineState(
+            unit=unit,
+            invocation_id=_word(values, "invocation_id"),
+            gpus=gpus,
+            gpus_by=by,
+            order=_order(orders, each.unit),
+            stand_in=each.after_incident_unit,
+        )
         gate, asked = state.gates.get(each.unit), settings.get(each.unit)
         found[each.unit] = seen
         if gate is not None and asked is not None:
@@ -60,6 +67,7 @@ def _with_gate(
         gpus_by=seen.gpus_by,
         order=seen.order,
         recovery=rungs,
+        stand_in=seen.stand_in,
     )
 
 

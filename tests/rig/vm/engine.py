@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import json
 
-from tests.rig.vm.guest import PATIENCE_SECONDS, Guest
+from tests.rig.vm.build import ROOT
+from tests.rig.vm.guest import PATIENCE_SECONDS, Failed, Guest
 
 UNIT = "engine.service"
-OWED = "the gate"
 CONFIG = f"""
 [[engines]]
 unit = "{UNIT}"
 gpus = "all"
 probe = "http://127.0.0.1:8000/v1"
+settle = "6s"
+back_off = "2s"
+ready_within = "3m"
+stop_within = "1m"
 """
-GATE = f"[Service]\nExecCondition=+/usr/local/bin/xidwatch gate {UNIT}\n"
+GATE = (ROOT / "systemd/engine-gate.conf").read_text()
 OPEN, CLOSED, UNKNOWN = 0, 2, 3
 PROMPT = json.dumps({"model": "rig", "prompt": "hello", "max_tokens": 1})
 
 
 class Engine:
-    """Supervised from the beginning, and running. `manners`: options of the stand-in."""
+    """Supervised from the beginning, behind an accepted baseline, proven, and started. `manners`: options of the stand-in."""
 
     def __init__(self, guest: Guest, manners: str = "") -> None:
         self._guest = guest
-        guest.run("xidwatch gate --help")  # what is owed is not there: fails here, and at once
-        drop_in = GATE
+        guest.put(f"/etc/systemd/system/{UNIT}.d/50-xidwatch.conf", GATE)
         if manners:
-            drop_in += f"ExecStart=\nExecStart=/usr/bin/python3 /usr/local/lib/rig/engine.py {manners}\n"
-        guest.put(f"/etc/systemd/system/{UNIT}.d/50-xidwatch.conf", drop_in)
+            command = f"[Service]\nExecStart=\nExecStart=/usr/bin/python3 /usr/local/lib/rig/engine.py {manners}\n"
+            guest.put(f"/etc/systemd/system/{UNIT}.d/manners.conf", command)
         guest.run(f"systemctl daemon-reload; systemctl enable {UNIT}")
         guest.configure(CONFIG)
-        guest.run(f"systemctl start {UNIT}")
-        self.until("active")
+        guest.run("xidwatch check --accept --yes")
+        guest.run(f"systemctl start {UNIT}")  # which leaves it out: nothing is proven yet in this boot
+        self.until_gate("RUNNING")
 
     def state(self) -> str:
         """What systemd says of it: active, inactive, failed."""
@@ -41,6 +45,14 @@ class Engine:
     def until(self, *states: str) -> None:
         """Wait for it, however many ticks it takes."""
         self._guest.until(f"{UNIT} is {' or '.join(states)}", lambda: self.state() in states, seconds=2 * PATIENCE_SECONDS)
+
+    def until_gate(self, state: str) -> None:
+        """Wait until its gate is there."""
+        wanted = f"the gate of {UNIT} is {state}"
+        try:
+            self._guest.until(wanted, lambda: self.supervised_as() == state, seconds=2 * PATIENCE_SECONDS)
+        except Failed as error:
+            raise Failed(f"{error}\nits gate: {self._guest.state()['engines'][UNIT]}") from None
 
     def stays(self, *states: str, ticks: int = 8) -> None:
         """Nothing else for so many ticks."""

@@ -1,10 +1,8 @@
 """A worker of the engine outlives SIGKILL in uninterruptible sleep: it is named, and no second engine is started beside it."""
 
-from tests.rig.vm.engine import OWED, Engine
+from tests.rig.vm.engine import Engine
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.hardware import Disk
-
-OWES = OWED
 
 
 def scenario(guest: Guest) -> None:
@@ -12,11 +10,11 @@ def scenario(guest: Guest) -> None:
     disk.freeze()
     engine = Engine(guest, f"--stuck {disk.mounted}/x")
     guest.switch.vanish()
-    engine.until("inactive", "failed")
+    engine.until_gate("HELD")
     stuck = guest.run("pgrep -f rig/engine.py").split()
     guest.switch.come_back()
     guest.until("the hardware is well", lambda: guest.state()["verdict"] == "healthy")
     engine.stays("inactive", "failed")
     assert stuck[0] in "".join(str(entry.body) for entry in guest.records().entries)
     disk.thaw()
-    engine.until("active")
+    engine.until_gate("RUNNING")

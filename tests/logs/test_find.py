@@ -23,11 +23,11 @@ def lines_with(offsets: list[int], data: bytes) -> set[int]:
 def test_the_lines_are_those_of_a_plain_search(data: bytes) -> None:
     """In ascending order, whatever stands in the needles: signs of expressions, no rare character, an escape alone."""
     plain = re.compile(b"|".join(re.escape(needle[:1] if needle.startswith(b"\x1b") else needle) for needle in NEEDLES))
-    offsets = list(by_pattern(NEEDLES)(data, 0))
+    offsets = list(by_pattern(NEEDLES)(data, 0, len(data)))
     assert offsets == sorted(offsets)
     expected = lines_with([match.start() for match in plain.finditer(data)], data)
     assert lines_with(offsets, data) == expected
-    assert lines_with(list(search(NEEDLES).find(data, 0)), data) == expected
+    assert lines_with(list(search(NEEDLES).find(data, 0, len(data))), data) == expected
 
 
 @given(st.lists(_WORDS, max_size=30).map(b"".join), st.integers(0, 60), st.integers(0, 60))
@@ -41,7 +41,7 @@ def test_what_has_been_looked_at_is_not_looked_at_again() -> None:
     """Offsets are those of the whole block, from a place in it on."""
     data = b"NVRM: x\nNVRM: y\n\x1b[32m\n"
     for find in (by_pattern(NEEDLES), search(NEEDLES).find):
-        assert lines_with(list(find(data, 8)), data) == {1, 2}
+        assert lines_with(list(find(data, 8, len(data))), data) == {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 
 from xidwatch.core.logevents import Found
-from xidwatch.core.logscan import Block, Cutter, Reader
+from xidwatch.core.logscan import Block, Cutter, Finder, Reader
 from xidwatch.core.xids import XidRule
-from xidwatch.logs.find import Finder, Search
+from xidwatch.logs.find import Search
 
 AHEAD = 3  # blocks that are searched while an earlier one is read
 _Step = tuple[Block | None, bool]  # a block; none: give out what is known; whether a log ends here
@@ -49,7 +49,7 @@ def _steps(chunks: Iterable[bytes | None]) -> Iterator[_Step]:
 
 def _searched(steps: Iterable[_Step], find: Finder) -> Iterator[_Searched]:
     for block, ends in steps:
-        yield block, find(block.data, block.fresh) if block else (), ends
+        yield block, block.found(find) if block else (), ends
 
 
 def _beside(steps: Iterable[_Step], find: Finder) -> Iterator[_Searched]:
@@ -74,7 +74,7 @@ def _beside(steps: Iterable[_Step], find: Finder) -> Iterator[_Searched]:
 def _answer(find: Finder, wanted: SimpleQueue[Block | None], answers: SimpleQueue[Sequence[int] | BaseException]) -> None:
     while block := wanted.get():
         try:
-            answers.put(find(block.data, block.fresh))
+            answers.put(block.found(find))
         except BaseException as error:  # noqa: BLE001  told where somebody can be told
             answers.put(error)
 

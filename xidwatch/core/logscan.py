@@ -30,12 +30,13 @@ class Block:
     It lies there as it came, in three pieces, and is put together only for whoever reads in it: in most blocks there is nothing to read.
     """
 
-    __slots__ = ("_chunk", "_context", "_data", "_end", "_first", "_start")
+    __slots__ = ("_chunk", "_context", "_data", "_end", "_first", "_lines", "_start")
 
     def __init__(self, context: bytes, first: bytes, chunk: bytes, start: int, end: int) -> None:
         """`first`: the line that began in an earlier chunk; whole lines of `chunk` stand from `start` to `end`."""
         self._context, self._first, self._chunk, self._start, self._end = context, first, chunk, start, end
         self._data: bytes | None = None
+        self._lines = -1
 
     @property
     def data(self) -> bytes:
@@ -63,8 +64,10 @@ class Block:
         ]
 
     def lines(self, count: Count) -> int:
-        """How many of them end in what is new."""
-        return count(self._first, b"\n", 0, len(self._first)) + count(self._chunk, b"\n", self._start, self._end)
+        """How many lines end in what is new; counted once."""
+        if self._lines < 0:
+            self._lines = count(self._first, b"\n", 0, len(self._first)) + count(self._chunk, b"\n", self._start, self._end)
+        return self._lines
 
     def tail(self) -> bytes:
         """The last whole lines, as context of the next block; none of a line that has been cut."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ class Search:
 
     find: Finder
     count: Count
-    is_fast: bool  # with hyperscan, which runs beside other threads
+    is_fast: bool  # with hyperscan, which runs in several threads at a time
 
 
 def search(needles: Iterable[bytes], *, fast: bool = True) -> Search:
@@ -109,22 +110,30 @@ def _hyperscan(needles: Sequence[bytes]) -> Finder | None:
         database.compile(expressions=literals, ids=list(range(many)), elements=many, flags=[0] * many, literal=True)
     except (ImportError, OSError, AttributeError, TypeError, RuntimeError, ValueError):
         return None
+    own = threading.local()
 
     def find(data: bytes, start: int, end: int) -> list[int]:
+        if not hasattr(own, "scratch"):  # what a search writes to: of two at a time, one would be refused
+            own.scratch = hyperscan.Scratch(database)
         offsets: list[int] = []
         view = memoryview(data)
         while start < end:
-            enough, begun = len(offsets) + MOST_AT_ONCE, start
-
-            def found(_id: int, _from: int, to: int, _flags: int, _context: object) -> bool:
-                offsets.append(begun + to - 1)
-                return len(offsets) >= enough
-
             try:
-                database.scan(view[start:end], match_event_handler=found)
+                database.scan(view[start:end], match_event_handler=_into(offsets, start), scratch=own.scratch)
                 break
             except hyperscan.ScanTerminated:
                 start = data.find(b"\n", offsets[-1], end) + 1 or end
         return offsets
 
     return find
+
+
+def _into(offsets: list[int], start: int) -> Callable[[int, int, int, int, object], bool]:
+    """What the engine calls for each needle; it stops when told that there are enough."""
+    enough = len(offsets) + MOST_AT_ONCE
+
+    def found(_id: int, _from: int, to: int, _flags: int, _context: object) -> bool:
+        offsets.append(start + to - 1)
+        return len(offsets) >= enough
+
+    return found

@@ -5,13 +5,11 @@ r"""What a line has to hold for anybody to look at it: the words by which the fa
 
 Law: a table. Every line that decides an event holds one of these, case and all; lines that only say more about it need not. The
 longer and the rarer the better, best with a capital: each is looked for in every byte of a log. A family that learns a new line
-adds its words here, and a test holds every line of the test data to it. No more than MOST: with one more hyperscan changes its algorithm,
-and takes half as long again.
+adds its words here, and a test holds every line of the test data to it. One that is in another, or in every line that
+holds another, is not needed: with 31 instead of 36 hyperscan took a quarter less.
 """
 
 from __future__ import annotations
-
-MOST = 31
 
 # `NVRM` without its colon: in a paste it may have become `**NVRM**: `.
 _NVIDIA = ("NVRM", "SXid (", "global fatal error")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xidwatch.core.logneedles import NEEDLES
-from xidwatch.logs.find import by_pattern, can_run_hyperscan, search
+from xidwatch.logs.find import MOST_AT_ONCE, by_pattern, can_run_hyperscan, search
 
 _WORDS = st.sampled_from([*NEEDLES, b"\n", b" ", b"NVR", b"Xid", b"kernel: ", b"\x1b"])
 
@@ -23,11 +23,11 @@ def lines_with(offsets: list[int], data: bytes) -> set[int]:
 def test_the_lines_are_those_of_a_plain_search(data: bytes) -> None:
     """In ascending order, whatever stands in the needles: signs of expressions, no rare character, an escape alone."""
     plain = re.compile(b"|".join(re.escape(needle[:1] if needle.startswith(b"\x1b") else needle) for needle in NEEDLES))
-    offsets = list(by_pattern(NEEDLES)(data, 0))
+    offsets = list(by_pattern(NEEDLES)(data, 0, len(data)))
     assert offsets == sorted(offsets)
     expected = lines_with([match.start() for match in plain.finditer(data)], data)
     assert lines_with(offsets, data) == expected
-    assert lines_with(list(search(NEEDLES).find(data, 0)), data) == expected
+    assert lines_with(list(search(NEEDLES).find(data, 0, len(data))), data) == expected
 
 
 @given(st.lists(_WORDS, max_size=30).map(b"".join), st.integers(0, 60), st.integers(0, 60))
@@ -41,7 +41,17 @@ def test_what_has_been_looked_at_is_not_looked_at_again() -> None:
     """Offsets are those of the whole block, from a place in it on."""
     data = b"NVRM: x\nNVRM: y\n\x1b[32m\n"
     for find in (by_pattern(NEEDLES), search(NEEDLES).find):
-        assert lines_with(list(find(data, 8)), data) == {1, 2}
+        assert lines_with(list(find(data, 8, len(data))), data) == {1, 2}
+
+
+def test_a_line_of_nothing_but_needles_is_not_told_ten_thousand_times() -> None:
+    """Whoever reads takes the whole line at the first of them; the lines behind are found all the same."""
+    data = b"\x1b" * 3 * MOST_AT_ONCE + b"\nnothing\nNVRM: x\n" + b"NVRM: y\n" * 2 * MOST_AT_ONCE
+    for find in (by_pattern(NEEDLES), search(NEEDLES).find):
+        offsets = list(find(data, 0, len(data)))
+        assert len(offsets) <= 4 * MOST_AT_ONCE
+        assert lines_with(offsets[-2:], data) == {2 * MOST_AT_ONCE + 1, 2 * MOST_AT_ONCE + 2}
+        assert 2 in lines_with(offsets[: MOST_AT_ONCE + 1], data)
 
 
 @pytest.mark.parametrize(

@@ -127,12 +127,14 @@ class _Filter:
         self._xids = xids
 
     def passes(self, found: Found) -> bool:
-        from xidwatch.core.logevents import class_of
-
         event = found.event
         if event.severity not in self._severities:
             return False
-        return not self._classes or event.kind in self._classes or class_of(event, self._xids) in self._classes
+        if not self._classes or event.kind in self._classes:
+            return True
+        from xidwatch.core.logevents import class_of
+
+        return class_of(event, self._xids) in self._classes
 
 
 class _Decoding:

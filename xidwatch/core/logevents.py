@@ -78,7 +78,7 @@ class Decoder:
         self._usec = 0
         self._places: dict[int, tuple[str | None, int | None]] = {}
         self._older: dict[int, tuple[str | None, int | None]] = {}
-        self._pending: dict[tuple[object, ...], Found] = {}
+        self._pending: dict[object, Found] = {}  # by their text
         self._last: Record | None = None
         self._last_found: Found | None = None
         self._steady = 0
@@ -174,8 +174,11 @@ class Decoder:
         done: list[Found] = []
         for event in events:
             time, usec = (record.time, record.usec) if record and event.seq == record.number else self._place(event.seq)
-            key = (event.text, event.kind, event.severity, event.pci, event.injected)
+            key: object = event.text  # hashed once, which counts where every line is an event
             before = self._pending.get(key)
+            if before is not None and _meant(before.event) != _meant(event):
+                key = (event.text, *_meant(event))
+                before = self._pending.get(key)
             if before is not None and _soon(before.usec, usec):
                 before.again(event.seq, time, usec, event.repeated)
                 self._last_found = before
@@ -192,6 +195,11 @@ class Decoder:
         self._pending.clear()
         self._last_found, self._steady = None, 0
         return done
+
+
+def _meant(event: KernelEvent) -> tuple[object, ...]:
+    """What else has to be the same where the text is."""
+    return event.kind, event.severity, event.pci, event.injected
 
 
 def _soon(before: int | None, now: int | None) -> bool:

@@ -10,8 +10,7 @@ Law: pure. A needle found once too often costs time and changes nothing; one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from xidwatch.core import logfields, logtext
 from xidwatch.core.logevents import Decoder, Found
@@ -22,13 +21,66 @@ CONTEXT_BYTES = 16 * 1024  # of what has been passed over: the beginning of a re
 Count = Callable[[bytes, bytes, int, int], int]  # as `bytes.count`: nearly all that is done with most of a log
 LONGEST_LINE = 1024 * 1024  # bytes; a longer one is cut
 
+Finder = Callable[[bytes, int, int], Sequence[int]]
+"""Offsets between two others in ascending order, at least one in each line there that holds a needle."""
 
-@dataclass(frozen=True, slots=True)
+
 class Block:
-    """A piece of a log that ends with a line, and before it some of what was there already."""
+    """A piece of a log that ends with a line, and before it some of what was there already.
 
-    data: bytes
-    fresh: int  # offset of what is new
+    It lies there as it came, in three pieces, and is put together only for whoever reads in it: in most blocks there is nothing to read.
+    """
+
+    __slots__ = ("_chunk", "_context", "_data", "_end", "_first", "_lines", "_start")
+
+    def __init__(self, context: bytes, first: bytes, chunk: bytes, start: int, end: int) -> None:
+        """`first`: the line that began in an earlier chunk; whole lines of `chunk` stand from `start` to `end`."""
+        self._context, self._first, self._chunk, self._start, self._end = context, first, chunk, start, end
+        self._data: bytes | None = None
+        self._lines = -1
+
+    @property
+    def data(self) -> bytes:
+        """All of it."""
+        if self._data is None:
+            self._data = b"".join((self._context, self._first, memoryview(self._chunk)[self._start : self._end]))
+        return self._data
+
+    @property
+    def fresh(self) -> int:
+        """The offset of what is new."""
+        return len(self._context)
+
+    @property
+    def fresh_bytes(self) -> int:
+        """How much is new."""
+        return len(self._first) + self._end - self._start
+
+    def found(self, find: Finder) -> list[int]:
+        """Offsets in `data` of what is found in what is new. Both pieces of it are whole lines."""
+        fresh, moved = len(self._context), len(self._context) + len(self._first) - self._start
+        return [
+            *(fresh + offset for offset in find(self._first, 0, len(self._first))),
+            *(moved + offset for offset in find(self._chunk, self._start, self._end)),
+        ]
+
+    def lines(self, count: Count) -> int:
+        """How many lines end in what is new; counted once."""
+        if self._lines < 0:
+            self._lines = count(self._first, b"\n", 0, len(self._first)) + count(self._chunk, b"\n", self._start, self._end)
+        return self._lines
+
+    @property
+    def is_whole(self) -> bool:
+        """It ends with a line's end; only the last one of a log may not."""
+        return self._chunk.endswith(b"\n", self._start, self._end) if self._end > self._start else self._first.endswith(b"\n")
+
+    def tail(self) -> bytes:
+        """The last whole lines, as context of the next block; none of a line that has been cut."""
+        data, end = (self._chunk, self._end) if self._end - self._start > CONTEXT_BYTES else (self.data, len(self.data))
+        if not data.endswith(b"\n", 0, end):
+            return b""
+        return data[data.find(b"\n", end - CONTEXT_BYTES) + 1 if end > CONTEXT_BYTES else 0 : end]
 
 
 class Cutter:
@@ -46,12 +98,11 @@ class Cutter:
             if len(self._half) <= LONGEST_LINE:
                 return None
             chunk, self._half, end = self._half, b"", len(self._half)
-        data = b"".join((self._context, self._half, memoryview(chunk)[:end]))
-        block = Block(data, len(self._context))
+        start = chunk.find(b"\n", 0, end) + 1 or end
+        block = Block(self._context, self._half + chunk[:start], chunk, start, end)
         self._half = chunk[end:]
-        start = data.find(b"\n", len(data) - CONTEXT_BYTES) + 1 if len(data) > CONTEXT_BYTES else 0
-        self._context = data[start:] if data.endswith(b"\n") else b""
-        return block if len(data) > block.fresh else None
+        self._context = block.tail()
+        return block if block.fresh_bytes else None
 
 
 class Reader:
@@ -65,10 +116,16 @@ class Reader:
         self._at = 0  # offset in it, always of a line's beginning
         self._number = 1  # of that line
         self._unread = 0  # bytes passed over since the last line that was read
+        self._is_whole = True  # what was fed so far ends with a line
 
-    def feed(self, block: Block, offsets: Iterable[int]) -> list[Found]:
+    def feed(self, block: Block, offsets: Sequence[int]) -> list[Found]:
         """Events that are over. `offsets`: ascending, at least one inside each needle's line."""
         found: list[Found] = []
+        self._is_whole = block.is_whole
+        if not offsets and not self._assembler.is_open:
+            self._number += block.lines(self._count)
+            self._unread += block.fresh_bytes
+            return found
         self._data, self._at = block.data, block.fresh
         floor = max(0, block.fresh - self._unread)  # lines above it have been read
         for offset in offsets:
@@ -92,8 +149,7 @@ class Reader:
     @property
     def lines(self) -> int:
         """How many there were so far."""
-        ended = self._at == 0 or self._data.endswith(b"\n", 0, self._at)
-        return self._number - 1 if ended else self._number
+        return self._number - 1 if self._is_whole else self._number
 
     def finish(self) -> list[Found]:
         """Nothing more comes, for now or at all."""

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import importlib
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xidwatch.core.logscan import Count
-
-Finder = Callable[[bytes, int], Sequence[int]]
-"""Offsets in ascending order, none before the second argument, at least one in each line behind it that holds a needle."""
+from xidwatch.core.logscan import Count, Finder
 
 CPUINFO = Path("/proc/cpuinfo")
 NEEDED_FLAGS = frozenset({"ssse3", "sse4_2", "popcnt", "avx2"})
@@ -25,6 +23,7 @@ NEEDED_FLAGS = frozenset({"ssse3", "sse4_2", "popcnt", "avx2"})
 # quickly, so a needle is looked for by its rarest one.
 _RARE = "XVQZ#'KYUWHGJBFMDR("
 _LITERAL_SIGNS = 1  # bytes.find looks for a single one with memchr, thirty times as fast as for several
+MOST_AT_ONCE = 4096  # needles, before the rest of the line they stand in is passed over: it may be a megabyte of nothing else
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Search:
 
     find: Finder
     count: Count
-    is_fast: bool  # with hyperscan, which runs beside other threads
+    is_fast: bool  # with hyperscan, which runs in several threads at a time
 
 
 def search(needles: Iterable[bytes], *, fast: bool = True) -> Search:
@@ -66,13 +65,14 @@ def by_pattern(needles: Iterable[bytes]) -> Finder:
             alone.append(needle)
     expression = re.compile(b"|".join(branches)) if branches else None
 
-    def find(data: bytes, start: int = 0) -> list[int]:
-        offsets = [match.start() for match in expression.finditer(data, start)] if expression else []
+    def find(data: bytes, start: int, end: int) -> list[int]:
+        offsets = [match.start() for match in expression.finditer(data, start, end)] if expression else []
         for needle in alone:
-            at = data.find(needle, start)
+            at = data.find(needle, start, end)
             while at >= 0:
                 offsets.append(at)
-                at = data.find(needle, at + 1)
+                line_end = data.find(b"\n", at, end)
+                at = data.find(needle, line_end, end) if line_end >= 0 else -1
         offsets.sort()
         return offsets
 
@@ -110,10 +110,30 @@ def _hyperscan(needles: Sequence[bytes]) -> Finder | None:
         database.compile(expressions=literals, ids=list(range(many)), elements=many, flags=[0] * many, literal=True)
     except (ImportError, OSError, AttributeError, TypeError, RuntimeError, ValueError):
         return None
+    own = threading.local()
 
-    def find(data: bytes, start: int = 0) -> list[int]:
+    def find(data: bytes, start: int, end: int) -> list[int]:
+        if not hasattr(own, "scratch"):  # what a search writes to: of two at a time, one would be refused
+            own.scratch = hyperscan.Scratch(database)
         offsets: list[int] = []
-        database.scan(memoryview(data)[start:], match_event_handler=lambda _id, _from, to, _flags, _context: offsets.append(start + to - 1))
+        view = memoryview(data)
+        while start < end:
+            try:
+                database.scan(view[start:end], match_event_handler=_into(offsets, start), scratch=own.scratch)
+                break
+            except hyperscan.ScanTerminated:
+                start = data.find(b"\n", offsets[-1], end) + 1 or end
         return offsets
 
     return find
+
+
+def _into(offsets: list[int], start: int) -> Callable[[int, int, int, int, object], bool]:
+    """What the engine calls for each needle; it stops when told that there are enough."""
+    enough = len(offsets) + MOST_AT_ONCE
+
+    def found(_id: int, _from: int, to: int, _flags: int, _context: object) -> bool:
+        offsets.append(start + to - 1)
+        return len(offsets) >= enough
+
+    return found

@@ -93,12 +93,11 @@ def test_the_watch_remembers_it_and_has_it_written_down() -> None:
     assert engines.gpus(state.expected[VLLM]) == NAMES[:2]
 
 
-def test_what_an_engine_stands_on() -> None:
-    """Its GPUs, the ports above them and the driver; what is missed counts by where it was, and another switch does not."""
-    switch, other, lower = Subject("port", "0000:0f:00.0"), Subject("port", "0000:20:00.0"), Subject("port", "0000:10:08.0")
+def test_where_everything_is() -> None:
+    """By its place in this boot; who is missed, by where he was."""
+    switch, lower = Subject("port", "0000:0f:00.0"), Subject("port", "0000:10:08.0")
     readings: Readings = {
         switch: {"chain": "0000:00/03.1/00.0"},
-        other: {"chain": "0000:00/03.1/00"},
         GPUS[0]: {"chain": "0000:00/03.1/00.0/08.0/00.0"},
         GPUS[1]: {"chain": Missing.ABSENT},
     }
@@ -108,5 +107,4 @@ def test_what_an_engine_stands_on() -> None:
     }
     places = engines.places(readings, members)
     assert places[GPUS[1]] == "0000:00/03.1/00.0/09.0/00.0"
-    assert engines.hardware(NAMES[:2], places) == {GPUS[0], GPUS[1], switch, lower, engines.DRIVER}
-    assert engines.hardware((), places) == frozenset()
+    assert (places[switch], places[lower]) == ("0000:00/03.1/00.0", "0000:00/03.1/00.0/08.0")

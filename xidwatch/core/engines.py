@@ -64,14 +64,6 @@ def places(readings: Readings, members: Readings) -> dict[Subject, str]:
     return kept | seen
 
 
-def hardware(gpus: Iterable[str], places: Mapping[Subject, str]) -> frozenset[Subject]:
-    """What an engine stands on: its GPUs, the ports above them, and the driver."""
-    own = {Subject("gpu", name) for name in gpus}
-    chains = [places[gpu] for gpu in own if gpu in places]
-    above = {port for port, chain in places.items() if port.kind == "port" and any(each.startswith(f"{chain}/") for each in chains)}
-    return frozenset({*own, *above, DRIVER}) if own else frozenset()
-
-
 def _is_whole(engine: Mapping[str, Value], readings: Readings) -> bool:
     """It serves, and every GPU has told its processes: what is not in use now is not used."""
     told = [values.get("compute_pids", Missing.NOT_ASKED) for subject, values in readings.items() if subject.kind == "gpu"]

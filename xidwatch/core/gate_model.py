@@ -61,6 +61,10 @@ class Gate:
     asked: str = ""  # STOPPING: id of the STOP_ENGINE action, "" while the evidence is waited for
     holds_since: Moment | None = None  # PROVING: every proof has held since then
     busy_wall: float = 0.0  # when it was last seen at work; not kept
+    owed: bool = False  # ADOPTING: an earlier run was about to start it; how that went is not on record
+    gpus: tuple[str, ...] = ()  # the places of its GPUs as last known while it ran: numbers move, and what was found is forgotten
+    gpus_of: str = ""  # the setting that they were known by
+    shared: tuple[str, ...] = ()  # those of them on which somebody else computed as well
 
 
 @dataclass(frozen=True, slots=True)

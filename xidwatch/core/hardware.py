@@ -1,18 +1,21 @@
 """The hardware under an engine: its GPUs, every port above them, and the driver; what is bad of it, and what is not known.
 
-Law: pure. Reads the roster and the conditions, decides nothing. An engine of which nobody knows the GPUs stands on all of them.
+Law: pure. Reads the roster and the conditions, decides nothing. By place, as the roster has it, for a dead switch renumbers buses.
+An engine of which nobody knows the GPUs stands on all of them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xidwatch.core import engines
+from xidwatch.core.engines import DRIVER as THE_DRIVER
+from xidwatch.core.gate_model import Gate, GateSettings
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import ConditionKey
-from xidwatch.core.model import Missing, Readings, Status, Subject, Value
+from xidwatch.core.model import Missing, PciAddress, Status, Subject, Value
 from xidwatch.core.roster import DRIVER
 from xidwatch.core.rules import Rule
 from xidwatch.core.state import State
@@ -22,31 +25,50 @@ SHOWN = 2  # subjects of one condition that are named; the rest are counted
 
 @dataclass(frozen=True, slots=True)
 class Under:
-    """Places as the roster has them; `names` are all the subjects by which conditions may speak of them."""
+    """`gpus` and `ports`: by place, the subject that conditions and readings of this boot know it as. `known`: these are its own."""
 
-    gpus: tuple[Subject, ...]
-    ports: tuple[Subject, ...]
-    names: frozenset[Subject]
+    gpus: Mapping[Subject, Subject]
+    ports: Mapping[Subject, Subject]
+    known: bool = False
+    names: frozenset[Subject] = field(init=False)  # whom a condition has to be about
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset((*self.gpus.values(), *self.ports.values(), THE_DRIVER)))
 
 
-def under(state: State, configured: str | tuple[str, ...], unit: str) -> Under:
-    """What this engine stands on."""
+def under(state: State, settings: GateSettings, gate: Gate | None = None) -> Under:
+    """What this engine stands on: as told or found in this boot, else where it stood when it last ran, else all there is."""
     members = state.roster.members
     managed = [place for place, kept in members.items() if place.kind == "gpu" and kept.get("driver") == DRIVER]
-    everything = [str(members[place].get("address", "")) for place in managed]
-    addresses, _ = engines.belonging(configured, state.expected.get(Subject("engine", unit), {}), everything)
-    chosen = [place for place in managed if members[place].get("address") in addresses] if addresses else managed
-    strangers = [Subject("gpu", address) for address in addresses if address not in everything]
-    ports = [place for place in members if place.kind == "port" and any(gpu.name.startswith(place.name + "/") for gpu in chosen)]
-    names = {name for place in (*chosen, *ports) for name in (place, here(members, place))}
-    drivers = {subject for subject, _ in state.conditions if subject.kind == "driver"}
-    return Under(tuple(sorted((*chosen, *strangers))), tuple(sorted(ports)), frozenset(names | drivers | set(strangers)))
+    own = managed if settings.gpus == "all" else _own(state, settings, gate)
+    chosen = sorted(own or managed)
+    ports = sorted(place for place in members if place.kind == "port" and any(gpu.name.startswith(f"{place.name}/") for gpu in chosen))
+    return Under({place: here(state, place) for place in chosen}, {place: here(state, place) for place in ports}, known=bool(own))
 
 
-def here(members: Readings, place: Subject) -> Subject:
-    """By its address in this boot; itself when it is none of the members."""
-    address = members.get(place, {}).get("address")
-    return Subject(place.kind, str(address)) if isinstance(address, str) and not isinstance(address, Missing) and address else place
+def setting(settings: GateSettings) -> str:
+    """`gpus` in one line, to tell one setting from another."""
+    return settings.gpus if isinstance(settings.gpus, str) else " ".join(sorted(str(PciAddress.parse(each)) for each in settings.gpus))
+
+
+def here(state: State, place: Subject) -> Subject:
+    """Its address in this boot, unless somebody else answers there; then, and when it is no member, the place itself."""
+    address = state.roster.members.get(place, {}).get("address")
+    if not isinstance(address, str) or isinstance(address, Missing) or not address:
+        return place
+    subject = Subject(place.kind, address)
+    chain = state.readings.get(subject, {}).get("chain", place.name)
+    return subject if isinstance(chain, Missing) or chain == place.name else place
+
+
+def _own(state: State, settings: GateSettings, gate: Gate | None) -> list[Subject]:
+    """A number that was written down before the buses moved means whom it meant then; one that was never seen means itself."""
+    addresses, by = engines.belonging(settings.gpus, state.expected.get(Subject("engine", settings.unit), {}), ())
+    remembered = gate.gpus if gate is not None and gate.gpus_of == setting(settings) else ()
+    if remembered and (by == "configured" or not addresses):
+        return [Subject("gpu", place) for place in remembered]
+    places = {str(kept.get("address")): place for place, kept in state.roster.members.items() if place.kind == "gpu"}
+    return [places.get(address, Subject("gpu", address)) for address in addresses]
 
 
 def standing(
@@ -73,10 +95,10 @@ def _words(type_: str, subjects: list[Subject]) -> str:
     return f"{type_} {', '.join(str(subject) for subject in shown[:SHOWN])}{more}"
 
 
-def shared_parent(members: Readings, bad: frozenset[Subject]) -> str:
-    """The chain of the lowest device that all the bad GPUs have above them, of one its own; "" when no GPU is among them."""
-    chains = [place.name.split("/") for place in members if place.kind == "gpu" and bad & {place, here(members, place)}]
-    return "/".join(_common(chains)) if chains else ""
+def shared_parent(stands_on: Under, bad: frozenset[Subject]) -> str:
+    """The chain of the lowest device that all the bad ones have in common, of one alone its own; "" when only the driver is bad."""
+    places = [place for place, subject in (*stands_on.gpus.items(), *stands_on.ports.items()) if subject in bad]
+    return "/".join(_common([place.name.split("/") for place in places])) if places else ""
 
 
 def _common(chains: list[list[str]]) -> list[str]:

@@ -6,7 +6,7 @@ hold. It proves presence and never power: no idle host can show that a supply wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from xidwatch.core import hardware
@@ -15,12 +15,14 @@ from xidwatch.core.hardware import Under
 from xidwatch.core.model import Missing, Moment, Status, Value
 from xidwatch.core.state import State
 
-ALL_ONES = 0xFFFFFFFF
-HOTTEST_CELSIUS = 90.0  # of an idle GPU before its start: GeForce and datacentre parts slow down from 83 to 95
+NOBODY = (0x0000, 0x0001, 0xFFFF)  # no vendor: nobody answered, or only that he is not ready yet
+COLDEST_CELSIUS, HOTTEST_CELSIUS = 0.0, 90.0  # of an idle GPU before its start: GeForce and datacentre parts slow down from 83 to 95
+IDLE_GTS = 2.5
 SLACK_WATTS = 1.0  # limits are kept in milliwatts and told in either
 DRAINING = {0: "", 1: "GPU reset", 2: "node reboot", 3: "drain P2P", 4: "drain and reset"}  # NVML field 230, nvmlDeviceGpuRecoveryAction_t
 
 Facts = Mapping[str, Value]
+Found = tuple[str, Status, str]  # name, whether it holds, what was seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,9 @@ class Proof:
         return self.status in (Status.FALSE, Status.UNKNOWN)
 
 
-def proofs(settings: GateSettings, state: State, under: Under, at: Moment) -> tuple[Proof, ...]:
-    """Of one engine, by the readings of the tick that began at `at`."""
-    return (*_of_host(settings, state, under, at), *_of_gpus(settings, state, under), *_of_ports(state, under))
+def proofs(settings: GateSettings, state: State, under: Under, at: Moment, shared: Collection[str] = ()) -> tuple[Proof, ...]:
+    """Of one engine, by the readings of the tick that began at `at`. `shared`: places of GPUs that it never had for itself."""
+    return (*_of_host(settings, state, under, at), *_of_gpus(settings, state, under, shared), *_of_ports(state, under))
 
 
 def lacking(found: tuple[Proof, ...]) -> tuple[str, ...]:
@@ -50,77 +52,76 @@ def lacking(found: tuple[Proof, ...]) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------------------------ the host
 
 
-def _of_host(settings: GateSettings, state: State, under: Under, at: Moment) -> Iterator[Proof]:
-    accepted = (
-        "the baseline is accepted"
-        if state.roster.accepted
-        else "the baseline is provisional, and proves nothing: `xidwatch check --accept`"
-    )
-    yield Proof("baseline", _status(state.roster.accepted), accepted)
-    yield Proof(
-        "gpus", _status(bool(under.gpus)), f"{len(under.gpus)} GPUs belong to it" if under.gpus else "no GPU is known to be its own"
-    )
+def obstacles(state: State) -> tuple[str, ...]:
+    """Why nothing can be proven at all."""
+    return tuple(proof.text for proof in _of_knowledge(state) if proof.lacks)
+
+
+def _of_knowledge(state: State) -> Iterator[Proof]:
+    accepted = state.roster.accepted
+    provisional = "the baseline is provisional, and proves nothing: `xidwatch check --accept`"
+    yield Proof("baseline", _status(accepted), "the baseline is accepted" if accepted else provisional)
     released = "the NVIDIA driver is not asked since a driver-fatal Xid: reboot, reload its module, or `xidwatch allow-driver`"
     yield Proof("driver", _status(not state.driver_released), released if state.driver_released else "the NVIDIA driver is asked")
-    errors = [
-        subject for subject, when in state.xid_errors.items() if subject in under.names and at.mono - when.mono < settings.settle_seconds
-    ]
-    yield Proof("xids", _status(not errors), f"a new Xid on {errors[0]}" if errors else "no new Xid")
     unreadable = state.tally.unreadable
-    yield Proof(
-        "kernel-log",
-        Status.UNKNOWN if unreadable else Status.TRUE,
-        f"the kernel log cannot be read: {unreadable}" if unreadable else "the kernel log is read",
-    )
+    no_log = f"the kernel log cannot be read: {unreadable}"
+    yield Proof("kernel-log", Status.UNKNOWN if unreadable else Status.TRUE, no_log if unreadable else "the kernel log is read")
+
+
+def _of_host(settings: GateSettings, state: State, under: Under, at: Moment) -> Iterator[Proof]:
+    yield from _of_knowledge(state)
+    count = len(under.gpus)
+    yield Proof("gpus", _status(count > 0), f"{count} GPUs belong to it" if count else "no GPU is known to be its own")
+    noisy = [subject for subject, when in state.xid_errors.items() if at.mono - when.mono < settings.settle_seconds]
+    own = sorted(subject for subject in noisy if subject in under.names)
+    yield Proof("xids", _status(not own), f"a new Xid on {own[0]}" if own else "no new Xid")
 
 
 # ------------------------------------------------------------------------------------------------------------ the GPUs
 
 
-def _of_gpus(settings: GateSettings, state: State, under: Under) -> Iterator[Proof]:
-    others = _processes_of_engines(state)
-    for place in under.gpus:
-        subject = hardware.here(state.roster.members, place)
+def _of_gpus(settings: GateSettings, state: State, under: Under, shared: Collection[str]) -> Iterator[Proof]:
+    others = processes_of_engines(state)
+    for place, subject in under.gpus.items():
         kept = state.roster.members.get(place, {})
-        values = {**state.readings.get(subject, {}), **state.inventory.get(subject, {}), **state.roster.facts.get(subject, {})}
+        values = {**state.readings.get(subject, {}), **state.roster.facts.get(subject, {})}
         expected = {**state.expected.get(subject, {}), **state.roster.expected.get(subject, {})}
-        for name, status, text in _of_gpu(settings, values, expected, kept, others):
-            yield Proof(name, status, f"{subject}: {text}")
+        found = [*_of_gpu(settings, values, expected, kept), _unused(values.get("compute_pids"), others, shared=place.name in shared)]
+        yield from (Proof(name, status, f"{subject}: {text}") for name, status, text in found)
 
 
-def _of_gpu(settings: GateSettings, values: Facts, expected: Facts, kept: Facts, engines: set[str]) -> Iterator[tuple[str, Status, str]]:
+def _of_gpu(settings: GateSettings, values: Facts, expected: Facts, kept: Facts) -> Iterator[Found]:
     get = values.get
     yield _same("present", get("present"), 1, "is in the list of PCI devices", "is not in the list of PCI devices")
     yield _same("identity", get("identity"), expected.get("identity"), "is the one of the baseline", "is not the one of the baseline")
     yield _same("nvml", get("nvml_status"), 0, "answers through the driver", "does not answer through the driver")
-    yield _answers(get("config_dword0"))
-    yield _at_least("width", get("link_width"), expected.get("link_width"), "lanes")
+    yield _answers(get("config_dword0"), get("board"))
+    yield _width(values, expected.get("link_width"))
     yield _recovery(get("recovery_action"))
     yield _peers(get("p2p_peers"), kept.get("p2p_peers"))
     yield _limit(settings.power_limit_watts, get("power_limit_watts"), kept.get("power_limit_watts"))
-    yield _between("temperature", get("temperature_celsius"), 0.0, HOTTEST_CELSIUS, "C")
-    yield _unused(get("compute_pids"), engines)
+    yield _temperature(get("temperature_celsius"))
 
 
 def _of_ports(state: State, under: Under) -> Iterator[Proof]:
-    for place in under.ports:
-        subject = hardware.here(state.roster.members, place)
+    for subject in under.ports.values():
         values = {**state.readings.get(subject, {}), **state.roster.facts.get(subject, {})}
         expected = {**state.expected.get(subject, {}), **state.roster.expected.get(subject, {})}
-        found = [_same("present", values.get("present"), 1, "is there", "is not there"), _answers(values.get("config_dword0"))]
-        if values.get("link_end") == "lower" and "link_width" in expected:
-            found.append(_at_least("width", values.get("link_width"), expected["link_width"], "lanes"))
+        found = [
+            _same("present", values.get("present"), 1, "is there", "is not there"),
+            _answers(values.get("config_dword0"), values.get("board")),
+        ]
+        if values.get("link_end") == "lower":
+            found.append(_width(values, expected.get("link_width")))
         yield from (Proof(name, status, f"{subject}: {text}") for name, status, text in found)
 
 
-def _processes_of_engines(state: State) -> set[str]:
+def processes_of_engines(state: State) -> set[str]:
     """Of all that are supervised: their processes may be on a GPU that is shared."""
     return {pid for subject, values in state.readings.items() if subject.kind == "engine" for pid in hardware.words(values.get("pids"))}
 
 
 # ------------------------------------------------------------------------------------------------------------- a proof
-
-Found = tuple[str, Status, str]
 
 
 def _status(holds: bool) -> Status:
@@ -137,19 +138,30 @@ def _same(name: str, value: Value | None, wanted: Value | None, good: str, bad: 
     return (name, Status.TRUE, good) if value == wanted else (name, Status.FALSE, bad)
 
 
-def _answers(word: Value | None) -> Found:
-    if isinstance(word, Missing) or word is None:
+def _answers(word: Value | None, board: Value | None) -> Found:
+    """The hardware's own vendor and device. Whoever sleeps is not woken for it: his driver's answer has to do."""
+    if word is Missing.ASLEEP:
+        return "config-space", Status.NOT_APPLICABLE, "sleeps, and is not woken"
+    if not isinstance(word, int):
         return _unknown("config-space", word, "configuration space")
-    holds = isinstance(word, int) and word != ALL_ONES and word & 0xFFFF not in (0x0000, 0x0001, 0xFFFF)
+    ids = f"{word & 0xFFFF:04x}:{word >> 16:04x}"
+    wanted = board.partition(" ")[0] if isinstance(board, str) and not isinstance(board, Missing) else ids
+    holds = word & 0xFFFF not in NOBODY and ids == wanted
     return "config-space", _status(holds), "answers" if holds else f"answers {word:08x}"
 
 
-def _at_least(name: str, value: Value | None, wanted: Value | None, unit: str) -> Found:
-    if wanted is None or isinstance(wanted, Missing):
-        return name, Status.NOT_APPLICABLE, f"the baseline names no {name}"
-    if not isinstance(value, int | float):
-        return _unknown(name, value, name)
-    return name, _status(value >= float(wanted)), f"{value} {unit} of {wanted}"
+def _width(values: Facts, wanted: Value | None) -> Found:
+    """A link may rest on fewer lanes at the lowest speed; nvidia-smi's manual allows for that."""
+    lanes, speed = values.get("link_width"), values.get("link_gts")
+    if not isinstance(wanted, int):
+        return "width", Status.NOT_APPLICABLE, "the baseline names no width"
+    if lanes is Missing.ASLEEP:
+        return "width", Status.NOT_APPLICABLE, "sleeps, and is not woken"
+    if not isinstance(lanes, int):
+        return _unknown("width", lanes, "lanes")
+    if 0 < lanes < wanted and isinstance(speed, int | float) and speed <= IDLE_GTS:
+        return "width", Status.NOT_APPLICABLE, f"{lanes} lanes of {wanted}, at rest"
+    return "width", _status(lanes >= wanted), f"{lanes} lanes of {wanted}"
 
 
 def _recovery(action: Value | None) -> Found:
@@ -180,20 +192,22 @@ def _limit(configured: float, limit: Value | None, learnt: Value | None) -> Foun
     return "power-limit", _status(limit <= float(wanted) + SLACK_WATTS), f"limited to {limit:g} W, is to be {float(wanted):g} W"
 
 
-def _between(name: str, value: Value | None, low: float, high: float, unit: str) -> Found:
-    if not isinstance(value, int | float):
-        return _unknown(name, value, name)
-    holds = low < value <= high
-    return name, _status(holds), f"{name} is sane" if holds else f"{name} {value:g} {unit}"
+def _temperature(celsius: Value | None) -> Found:
+    if celsius is Missing.UNSUPPORTED:
+        return "temperature", Status.NOT_APPLICABLE, "this GPU tells no temperature"
+    if not isinstance(celsius, int | float):
+        return _unknown("temperature", celsius, "temperature")
+    holds = COLDEST_CELSIUS <= celsius <= HOTTEST_CELSIUS
+    return "temperature", _status(holds), "temperature is sane" if holds else f"temperature {celsius:g} C"
 
 
-def _unused(pids: Value | None, engines: set[str]) -> Found:
-    """Nobody is left on it from before; the processes of another supervised engine may share it."""
+def _unused(pids: Value | None, engines: set[str], *, shared: bool) -> Found:
+    """Nobody is left on it from before; who shared it then, and another supervised engine, may be there."""
+    if shared:
+        return "memory", Status.NOT_APPLICABLE, "others computed there before as well"
+    if pids is Missing.UNSUPPORTED:
+        return "memory", Status.NOT_APPLICABLE, "this driver names no processes"
     if isinstance(pids, Missing) or pids is None:
-        return (
-            ("memory", Status.NOT_APPLICABLE, "this driver names no processes")
-            if pids is Missing.UNSUPPORTED
-            else _unknown("memory", pids, "its processes")
-        )
+        return _unknown("memory", pids, "its processes")
     left = hardware.words(pids) - engines
     return "memory", _status(not left), f"process {', '.join(sorted(left))} is still on it" if left else "nobody is on it"

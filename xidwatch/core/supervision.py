@@ -6,11 +6,12 @@ host is in maintenance no gate is moved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from xidwatch.core import gate, hardware, proof
-from xidwatch.core.gate import Effect, Seen, Unit
+from xidwatch.core.gate import Effect
+from xidwatch.core.gate_events import Seen, Unit
 from xidwatch.core.gate_model import Gate, GateMoved, GateSettings, GateState
 from xidwatch.core.hardware import Under
 from xidwatch.core.messages import (
@@ -25,11 +26,12 @@ from xidwatch.core.messages import (
     SampleTaken,
     Supervised,
 )
-from xidwatch.core.model import Action, ActionKind, Missing, Moment, Severity, Subject, Value
+from xidwatch.core.model import Action, ActionKind, Missing, Moment, Subject, Value
 from xidwatch.core.state import State, Step
 
-UP = ("active", "activating", "reloading", "refreshing")
+UP = ("active", "reloading", "refreshing")
 DOWN = ("inactive", "failed")
+NOT_LOADED = ("not-found", "masked", "error", "bad-setting")
 NOT_TO_START = {"disabled": "its unit is disabled", "masked": "its unit is masked", "masked-runtime": "its unit is masked"}
 BUSY_RATIO = 0.2  # of the time, a kernel ran on one of its GPUs
 
@@ -48,9 +50,9 @@ def _new(engine: GateSettings, given: Supervised) -> Gate:
     return Gate(engine.unit, GateState.ADOPTING, given.at, "not looked at yet", boot_id=given.boot_id)
 
 
-def note_xid(now: Step, subject: Subject, severity: Severity, at: Moment) -> None:
-    """An error of the driver's own telling: what it was said of has to be quiet for a while before it is proven."""
-    if severity.rank >= Severity.ERROR.rank and now.state.gates:
+def note_xid(now: Step, subject: Subject, at: Moment) -> None:
+    """The driver has told of an error: what it was said of has to be quiet for a while before it is proven."""
+    if now.state.gates:
         now.change(xid_errors={**now.state.xid_errors, subject: at})
 
 
@@ -59,9 +61,9 @@ def turn(now: Step, given: Input, at: Moment | None) -> None:
     if at is None:
         return
     _remember(now, given, at)
-    if not now.state.gates or now.state.maintenance is not None:
+    if now.state.maintenance is not None and not isinstance(given, GateReset):
         return
-    for engine in now.state.engines:
+    for engine in now.state.engines if now.state.gates else ():
         _turn_one(now, engine, given, at)
 
 
@@ -117,30 +119,61 @@ def look(now: Step, engine: GateSettings, given: Input, at: Moment) -> Seen:
     """Everything that may move the gate of one engine, at this input."""
     state = now.state
     own = state.gates[engine.unit]
-    stands_on = hardware.under(replace(state, conditions=now.conditions), engine.gpus, engine.unit)
+    stands_on = hardware.under(state, engine, own)
     lost, unclear, bad = hardware.standing(now.rules, now.conditions, stands_on.names)
-    if not stands_on.gpus and isinstance(state.roster.listed, Missing):
-        unclear = (*unclear, "not known: which GPUs there are")
-    values = state.readings.get(Subject("engine", engine.unit), {})
     is_tick = isinstance(given, SampleTaken) and at.mono > own.since.mono
-    proofs = proof.lacking(proof.proofs(engine, state, stands_on, at)) if is_tick and own.state is GateState.PROVING else None
+    seen_now = _of_either(state, engine) if is_tick or _is_about(given, engine) else None
     stopped, started, reset_by = _answers(given, own)
     return Seen(
         at=at,
         boot_id=state.boot_id,
-        unit=_of_either(state, engine),
+        unit=seen_now,
         lost=lost,
-        unclear=unclear,
-        parent=hardware.shared_parent(state.roster.members, bad),
+        unclear=(*unclear, *_unclear(state, stands_on)),
+        parent=hardware.shared_parent(stands_on, bad),
         incident=state.incident.id if state.incident else None,
         evidence_due=bool(state.dumping),
-        proofs_lacking=proofs,
-        is_busy=isinstance(given, SampleTaken) and _is_busy(state, stands_on, values),
+        proofs_lacking=_lacking(state, engine, stands_on, at, seen_now) if is_tick and own.state is GateState.PROVING else None,
+        is_busy=isinstance(given, SampleTaken) and _is_busy(state, engine, stands_on),
         stop_result=stopped,
         start_result=started,
         reset_by=reset_by,
         overridden=engine.unit in state.opened,
+        stands_on=_settled(engine, stands_on) if is_tick else None,
+        shared=_shared(state, stands_on) if is_tick else None,
     )
+
+
+def _is_about(given: Input, engine: GateSettings) -> bool:
+    """What an earlier look has seen of a unit moves nothing: it may have changed a moment later, by our own hand."""
+    return isinstance(given, EngineSeen) and given.unit in (engine.unit, engine.after_incident_unit)
+
+
+def _unclear(state: State, stands_on: Under) -> Iterator[str]:
+    """What has to be known before there is anything to prove."""
+    if not stands_on.gpus and isinstance(state.roster.listed, Missing):
+        yield "not known: which GPUs there are"
+    yield from proof.obstacles(state)
+
+
+def _lacking(state: State, engine: GateSettings, stands_on: Under, at: Moment, seen_now: Unit | None) -> tuple[str, ...]:
+    found = proof.proofs(engine, state, stands_on, at, state.gates[engine.unit].shared)
+    unit_lacks = () if seen_now is not None else ("systemd does not say how its unit is",)
+    return (*unit_lacks, *proof.lacking(found))
+
+
+def _settled(engine: GateSettings, stands_on: Under) -> tuple[tuple[str, ...], str] | None:
+    is_whole = stands_on.known and all("/" in place.name for place in stands_on.gpus)
+    return (tuple(place.name for place in stands_on.gpus), hardware.setting(engine)) if is_whole else None
+
+
+def _shared(state: State, stands_on: Under) -> tuple[str, ...] | None:
+    """Where somebody computes who is no engine of ours; None when that could not be seen of all."""
+    own = proof.processes_of_engines(state)
+    told = {place.name: state.readings.get(subject, {}).get("compute_pids") for place, subject in stands_on.gpus.items()}
+    if not all(isinstance(pids, str) and not isinstance(pids, Missing) for pids in told.values()):
+        return None
+    return tuple(place for place, pids in told.items() if hardware.words(pids) - own)
 
 
 def _answers(given: Input, own: Gate) -> tuple[tuple[str, str, tuple[str, ...]] | None, tuple[str, str, str] | None, str]:
@@ -158,20 +191,22 @@ def _answers(given: Input, own: Gate) -> tuple[tuple[str, str, tuple[str, ...]] 
 def unit(values: Values) -> Unit | None:
     """What the engine probe says of a unit; None when it does not say how it is."""
     load, active = values.get("load_state"), values.get("active_state")
-    if load in ("not-found", "masked", "error", "bad-setting"):
-        return Unit(is_up=False, forbidden=f"systemd says of its unit: {load}", processes=_number(values.get("processes")))
+    processes = values.get("processes")
+    left = processes if isinstance(processes, int) else None
+    if load in NOT_LOADED:
+        return Unit(runs=False, forbidden=f"systemd says of its unit: {load}", processes=left)
     if not isinstance(active, str) or isinstance(active, Missing):
         return None
-    is_up = active in UP
     file_state = str(values.get("unit_file_state", ""))
     return Unit(
-        is_up=is_up,
+        runs=active in UP,
+        moves=active if active not in (*UP, *DOWN) else "",
         invocation_id=_text(values.get("invocation_id")),
         restarts=_number(values.get("restarts")),
         how=_how(values) if active in DOWN else "",
         forbidden=NOT_TO_START.get(file_state, ""),
-        wanted=file_state in ("enabled", "enabled-runtime"),
-        processes=0 if is_up else _number(values.get("processes")) or int(active not in DOWN),
+        enabled=file_state in ("enabled", "enabled-runtime"),
+        processes=left,
     )
 
 
@@ -179,9 +214,12 @@ def _of_either(state: State, engine: GateSettings) -> Unit | None:
     """Of the engine's own unit, or of its stand-in while that runs."""
     own = unit(state.readings.get(Subject("engine", engine.unit), {}))
     other = unit(state.readings.get(Subject("engine", engine.after_incident_unit), {})) if engine.after_incident_unit else None
-    if other is None or own is None or own.is_up:
+    if other is None or own is None or own.runs:
         return own
-    return other if other.is_up else replace(own, processes=own.processes + other.processes)
+    if other.runs or other.moves:
+        return other
+    both = None if own.processes is None or other.processes is None else own.processes + other.processes
+    return replace(own, processes=both)
 
 
 def _acted_on(state: State, engine: GateSettings, own: Gate, effect: Effect) -> str:
@@ -190,7 +228,7 @@ def _acted_on(state: State, engine: GateSettings, own: Gate, effect: Effect) -> 
     if not stand_in:
         return engine.unit
     other = unit(state.readings.get(Subject("engine", stand_in), {}))
-    runs = other is not None and other.is_up
+    runs = other is not None and not other.is_down
     return stand_in if (runs if effect is Effect.STOP else own.incident is not None) else engine.unit
 
 
@@ -204,9 +242,11 @@ def _how(values: Values) -> str:
     return "stopped" if is_clean else "ended"
 
 
-def _is_busy(state: State, stands_on: Under, values: Values) -> bool:
-    gpus = [state.readings.get(hardware.here(state.roster.members, place), {}).get("utilisation_ratio") for place in stands_on.gpus]
-    return hardware.any_of((values.get("requests_running"),), 0) or hardware.any_of(gpus, BUSY_RATIO)
+def _is_busy(state: State, engine: GateSettings, stands_on: Under) -> bool:
+    units = (engine.unit, engine.after_incident_unit)
+    requests = [state.readings.get(Subject("engine", name), {}).get("requests_running") for name in units]
+    gpus = [state.readings.get(subject, {}).get("utilisation_ratio") for subject in stands_on.gpus.values()]
+    return hardware.any_of(requests, 0) or hardware.any_of(gpus, BUSY_RATIO)
 
 
 def _text(value: Value | None) -> str:

@@ -229,7 +229,7 @@ def _event(now: Step, event: KernelEvent, at: Moment, read_at: Moment, *, deserv
     if event.injected:
         return
     if event.kind == "xid":
-        supervision.note_xid(now, tally.subject_of(event), event.severity, at)
+        supervision.note_xid(now, tally.subject_of(event), at)
     cause = _cause(now.out[before:], event)
     # A lost switch brings hundreds of lines; one look answers them all.
     if (news or tally.asks_for_a_look(event)) and read_at.mono - now.state.looked_at >= SECONDS_BETWEEN_LOOKS:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from xidwatch.clock import iso
 from xidwatch.config import EngineConfig
 from xidwatch.core import engines as core_engines
-from xidwatch.core import gate_view, recovery, watch
+from xidwatch.core import gate_view, hardware, recovery, watch
 from xidwatch.core.gate_model import Gate, GateState
 from xidwatch.core.model import Condition, Missing, Moment, Subject, Value
 from xidwatch.core.rules import Rule
@@ -26,6 +26,7 @@ def shown(
     everything = [subject.name for subject in state.readings.keys() | state.expected.keys() if subject.kind == "gpu"]
     conditions = watch.conditions_with_severity(rules, state)
     places = core_engines.places(state.readings, state.roster.members)
+    settings = {each.unit: each for each in state.engines}
     found = {}
     for each in configured:
         subject = Subject("engine", each.unit)
@@ -33,11 +34,12 @@ def shown(
         gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
         unit = "/".join(filter(None, (_word(values, "active_state"), _word(values, "sub_state"))))
         seen = EngineState(unit=unit, invocation_id=_word(values, "invocation_id"), gpus=gpus, gpus_by=by, order=_order(orders, each.unit))
-        hardware = core_engines.hardware(gpus, places)
-        gate, against = state.gates.get(each.unit), gate_view.against(conditions, hardware)
+        gate, asked = state.gates.get(each.unit), settings.get(each.unit)
         found[each.unit] = seen
-        if gate is not None:
-            rungs = _rungs(gate, against, hardware, state, places)
+        if gate is not None and asked is not None:
+            under = hardware.under(state, asked, gate).names
+            against = gate_view.against(conditions, under)
+            rungs = _rungs(gate, against, under, state, places)
             found[each.unit] = _with_gate(seen, gate, against, state, now, rungs)
     return found
 
@@ -74,13 +76,13 @@ def _why(may: bool | None, against: tuple[Condition, ...], state: State) -> str:
 
 
 def _rungs(
-    gate: Gate, against: tuple[Condition, ...], hardware: Collection[Subject], state: State, places: Mapping[Subject, str]
+    gate: Gate, against: tuple[Condition, ...], under: Collection[Subject], state: State, places: Mapping[Subject, str]
 ) -> tuple[str, ...]:
     """What could bring its hardware back, while it is held for that."""
     if gate.state not in HELD_BACK:
         return ()
     holders = _word(state.readings.get(Subject("engine", gate.unit), {}), "pids")
-    found = recovery.situation(hardware, against, state.readings, places, holders=holders, leftovers=gate.leftovers)
+    found = recovery.situation(under, against, state.readings, places, holders=holders, leftovers=gate.leftovers)
     return recovery.words(recovery.ladder(found))
 
 

@@ -42,6 +42,10 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_before: str | None = None
     leftovers: tuple[str, ...] = ()
     by_itself: bool = False
+    owed: bool = False
+    gpus: tuple[str, ...] = ()
+    gpus_of: str = ""
+    shared: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, gate: Gate) -> GateRecord:
@@ -62,6 +66,10 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             not_before=iso(gate.not_before) if gate.not_before else None,
             leftovers=gate.leftovers,
             by_itself=gate.by_itself,
+            owed=gate.owed,
+            gpus=gate.gpus,
+            gpus_of=gate.gpus_of,
+            shared=gate.shared,
         )
 
     def gate(self) -> Gate:
@@ -80,6 +88,10 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             not_before=wall_time(self.not_before) if self.not_before else 0.0,
             leftovers=self.leftovers,
             by_itself=self.by_itself,
+            owed=self.owed,
+            gpus=self.gpus,
+            gpus_of=self.gpus_of,
+            shared=self.shared,
         )
 
 

@@ -52,7 +52,7 @@ class Desk:
         self.outcomes: list[tuple[str, int, str]] = []
         self.inputs: list[Input] = []
         self.partings: list[Readings] = []
-        self.engines: list[tuple[str, str]] = []
+        self.engines: list[tuple[ActionKind, str]] = []
         jobs: list[Mapping[str, object]] = [{"folder": str(Path("/evidence") / str(n))} for n in range(directories)]
         self.hands = Hands(
             stage.loop,
@@ -63,14 +63,11 @@ class Desk:
             self._outcome,
             self.inputs.append,
             self.partings.append,
-            self._engine,
+            lambda action, detail: self.engines.append((action.kind, detail)),
         )
 
     def _outcome(self, _action: Action, result: str, took_ms: int, detail: str) -> None:
         self.outcomes.append((result, took_ms, detail))
-
-    def _engine(self, action: Action, detail: str) -> None:
-        self.engines.append((action.unit, detail))
 
     def does(self, kind: ActionKind) -> None:
         self.hands.carry_out(Action("a-000002", self.stage.clock.now(), kind, "t-000001", "x"), (7,))
@@ -221,3 +218,15 @@ def test_a_dump_has_failed_only_when_no_directory_has_it(results: tuple[str, str
     told = acting._together([DumpResult(result, 10, {}) for result in results], "")
     assert told[0] == together
     assert told[2] == ("" if together == "ok" else f"not in {sum(r in ('failed', 'timeout') for r in results)} of 2 evidence directories")
+
+
+@pytest.mark.parametrize("kind", [ActionKind.STOP_ENGINE, ActionKind.START_ENGINE])
+def test_an_engine_is_touched_when_that_is_on_record(stage: Stage, kind: ActionKind) -> None:
+    """And all the same when the disk does not take it, with a word about it."""
+    desk = Desk(stage)
+    desk.does(kind)
+    assert not desk.engines
+    desk.disk.answers(durable=True)
+    desk.does(kind)
+    desk.disk.answers(durable=False)
+    assert desk.engines == [(kind, ""), (kind, RECORD_LATE)]

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
-from xidwatch.config.values import absolute, address, at_least, driver, gpus, loopback, match, not_zero, percent
+from xidwatch.config.values import absolute, address, at_least, driver, gpus, loopback, match, not_negative, not_zero, percent, positive
 
 SHORTEST_INTERVAL = 0.2  # seconds, as all of these
 SHORTEST_DEADLINE = 0.05
+SHORTEST_OF_ENGINES = 1.0  # to prove, to start, to stop: in less nothing is seen
 
 _RAIL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _CHIP = re.compile(r'[^\s@,"]+@[^\s,"]+')
@@ -71,11 +72,22 @@ _RAIL_CHECKS: Checks = {
     "nominal_volts": not_zero,
     "tolerance": percent,
 }
+_UNIT_CHECK = partial(match, _UNIT, 'must be a service of systemd with its ending, as in "vllm.service"')
+_DURATION_CHECK = partial(at_least, least=SHORTEST_OF_ENGINES)
 _ENGINE_CHECKS: Checks = {
-    "unit": partial(match, _UNIT, 'must be a service of systemd with its ending, as in "vllm.service"'),
+    "unit": _UNIT_CHECK,
     "gpus": gpus,
     "metrics": loopback,
     "probe": loopback,
+    "health": loopback,
+    "after_incident_unit": lambda name: _UNIT_CHECK(name) if name else None,
+    "settle": _DURATION_CHECK,
+    "ready_within": _DURATION_CHECK,
+    "stop_within": _DURATION_CHECK,
+    "back_off": _DURATION_CHECK,
+    "most_starts": positive,
+    "window": _DURATION_CHECK,
+    "power_limit_watts": not_negative,
 }
 TABLES_OF: dict[object, tuple[type[msgspec.Struct], Checks]] = {
     tuple[RailConfig, ...]: (RailConfig, _RAIL_CHECKS),

@@ -79,6 +79,18 @@ def not_zero(number: float) -> None:
         raise ValueError(f"must be a number other than 0, not {number:g}")
 
 
+def not_negative(number: float) -> None:
+    """A limit; 0 for none of its own."""
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"must be 0 or more, not {number:g}")
+
+
+def positive(count: int) -> None:
+    """A number of times, at least once."""
+    if count < 1:
+        raise ValueError(f"must be at least 1, not {count}")
+
+
 def driver(name: str) -> None:
     """A driver of sensor chips that are left alone otherwise."""
     known = sorted(row.driver for row in sensors.OPT_IN)

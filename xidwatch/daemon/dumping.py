@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from xidwatch.core.model import Action
 from xidwatch.daemon import frames
 from xidwatch.daemon.channel import Channel
 from xidwatch.daemon.loop import Loop, Timer
@@ -28,6 +30,13 @@ class DumpResult:
     took_ms: int
     parts: Mapping[str, str]
     stuck: tuple[Abandoned, ...] = ()
+
+
+def jobs(memory: Memory, action: Action, boot_id: str, sysfs: str, directories: tuple[Path, ...]) -> list[Mapping[str, object]]:
+    """One for each evidence directory."""
+    incident = action.incident or "unknown"
+    each = job(memory, incident, boot_id, action.cause, sysfs)
+    return [{**each, "folder": str(directory / "incidents" / incident)} for directory in directories]
 
 
 def job(memory: Memory, incident: str, boot_id: str, trigger: str, sysfs: str) -> Mapping[str, object]:

@@ -10,6 +10,7 @@ from xidwatch.core.messages import GatesOpened, Input, Supervised
 from xidwatch.core.model import Action
 from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.nursery import Nursery
+from xidwatch.daemon.processes import Abandoned
 from xidwatch.daemon.supervisor import Supervisor, gate_settings
 from xidwatch.records.recovery import Recovered
 
@@ -17,7 +18,7 @@ Outcome = Callable[[Action, str, int, str], None]
 
 
 class Engines:
-    """`take` is the way to tell the watch, `outcome` gets what became of an action."""
+    """`take` is the way to tell the watch, `outcome` gets what became of an action, `stuck` a process that does not answer."""
 
     def __init__(
         self,
@@ -26,13 +27,15 @@ class Engines:
         configured: tuple[EngineConfig, ...],
         take: Callable[[Input], None],
         outcome: Outcome,
+        stuck: Callable[[Abandoned], None],
     ) -> None:
         self._clock: Clock = loop.clock
         self._configured = configured
         self._take = take
         self._outcome = outcome
         self._opened: frozenset[str] = frozenset()
-        self._supervisor = Supervisor(loop, nursery, take)
+        self._supervisor = Supervisor(loop, nursery, take, stuck)
+        self.started = self._supervisor.started
 
     def begin(self, found: Recovered | None) -> None:
         """The past is known, or given up on (None): from here on they are supervised."""

@@ -107,7 +107,7 @@ class Daemon:
         self.workers = Workers(loop, self.nursery, chosen, adopted=adopted, on_change=changed, on_trace=traced)
         self._family = Family(loop, self.rundir, self.workers, self.evidence)
         self.dumps = Dumps(loop, self.nursery)
-        self.engines = Engines(loop, self.nursery, self.config.engines, self.take, self._outcome)
+        self.engines = Engines(loop, self.nursery, self.config.engines, self.take, self._outcome, self.workers.abandoned.append)
         said, parted, engine = self._outcome, self._parted, self.engines.carry_out
         self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, said, self._looked, parted, engine)
         self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
@@ -248,10 +248,7 @@ class Daemon:
         return record_id
 
     def _dump_jobs(self, action: Action) -> list[Mapping[str, object]]:
-        """One for each evidence directory."""
-        incident = action.incident or "unknown"
-        job = dumping.job(self.memory, incident, self.clock.boot_id, action.cause, sysfs_root(self.config))
-        return [{**job, "folder": str(directory / "incidents" / incident)} for directory in self.evidence.directories]
+        return dumping.jobs(self.memory, action, self.clock.boot_id, sysfs_root(self.config), self.evidence.directories)
 
     # ---------------------------------------------------------------------------------------------------------- ticks
 
@@ -374,7 +371,8 @@ class Daemon:
     # --------------------------------------------------------------------------------------------- processes, records
 
     def _child_started(self, request: int, pid: int, start_ticks: int) -> None:
-        self._family.started(request, pid, start_ticks)
+        if not self.engines.started(request, pid, start_ticks):
+            self._family.started(request, pid, start_ticks)
 
     def _children_changed(self) -> None:
         self._family.changed()

@@ -22,10 +22,11 @@ ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 class Listener:
-    """Starts one command at a time. `most_bytes`: more is no answer."""
+    """Starts one command at a time. `most_bytes`: more is no answer; `hears_errors`: what it says on standard error belongs to it."""
 
-    def __init__(self, most_bytes: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most_bytes: int, *, hears_errors: bool = False, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._most_bytes = most_bytes
+        self._hears_errors = hears_errors
         self._monotonic = monotonic
         self._left: list[int] = []
 
@@ -42,7 +43,7 @@ class Listener:
         """
         if self.left >= MOST_LEFT:
             return Missing.TIMED_OUT
-        pid, pipe = _start(words)
+        pid, pipe = _start(words, hears_errors=self._hears_errors)
         self._left.append(pid)
         try:
             answer = self._listen(pipe, deadline)
@@ -67,20 +68,20 @@ class Listener:
         return Missing.TIMED_OUT
 
 
-def _start(words: Sequence[str]) -> tuple[int, int]:
+def _start(words: Sequence[str], *, hears_errors: bool) -> tuple[int, int]:
     """Its number, and where its output can be read. Forked by hand: this process has one thread."""
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(words, send)
+        _become(words, send, hears_errors=hears_errors)
     os.close(send)
     return pid, receive
 
 
-def _become(words: Sequence[str], send: int) -> None:
+def _become(words: Sequence[str], send: int, *, hears_errors: bool) -> None:
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor, source in enumerate((nothing, send, nothing)):
+        for descriptor, source in enumerate((nothing, send, send if hears_errors else nothing)):
             os.dup2(source, descriptor)
         os.closerange(3, 4096)  # the conversation with the daemon among them: held open here, it would not be seen to end
         os.execve(words[0], list(words), ENVIRONMENT)  # noqa: S606  no shell is the point

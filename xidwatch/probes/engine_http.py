@@ -20,6 +20,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from xidwatch.core.loopback import Endpoint
@@ -65,12 +66,20 @@ class _Asking:
         return None
 
 
-def ask_all(endpoints: Mapping[str, Endpoint], deadline: float, *, monotonic: Callable[[], float] = time.monotonic) -> dict[str, Answer]:
+def post(endpoint: Endpoint, body: bytes, deadline: float, *, monotonic: Callable[[], float] = time.monotonic) -> Answer:
+    """The same for one endpoint that is sent a JSON document."""
+    return ask_all({"": endpoint}, deadline, body=body, monotonic=monotonic)[""]
+
+
+def ask_all(
+    endpoints: Mapping[str, Endpoint], deadline: float, *, body: bytes | None = None, monotonic: Callable[[], float] = time.monotonic
+) -> dict[str, Answer]:
     """One answer for each by the deadline (monotonic): TIMED_OUT for what was not whole by then, ABSENT for who is not there."""
+    request = _get if body is None else partial(_post, body)
     answers: dict[str, Answer] = {}
     with selectors.DefaultSelector() as selector:
         for name, endpoint in endpoints.items():
-            _begin(name, endpoint, selector, answers)
+            _begin(name, endpoint, request(endpoint), selector, answers)
         while selector.get_map() and (left := deadline - monotonic()) > 0:
             for key, _ in selector.select(left):
                 _step(key, selector, answers)
@@ -81,8 +90,16 @@ def ask_all(endpoints: Mapping[str, Endpoint], deadline: float, *, monotonic: Ca
     return answers
 
 
-def _begin(name: str, endpoint: Endpoint, selector: selectors.BaseSelector, answers: dict[str, Answer]) -> None:
-    request = f"GET {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n"
+def _get(endpoint: Endpoint) -> bytes:
+    return f"GET {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n".encode("ascii")
+
+
+def _post(body: bytes, endpoint: Endpoint) -> bytes:
+    head = f"POST {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode("ascii") + body
+
+
+def _begin(name: str, endpoint: Endpoint, request: bytes, selector: selectors.BaseSelector, answers: dict[str, Answer]) -> None:
     try:
         sock = socket.socket(socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError:  # no IPv6 in this kernel
@@ -90,7 +107,7 @@ def _begin(name: str, endpoint: Endpoint, selector: selectors.BaseSelector, answ
         return
     error = sock.connect_ex((endpoint.host, endpoint.port))
     if error in {0, errno.EINPROGRESS}:
-        selector.register(sock, selectors.EVENT_WRITE, (name, _Asking(endpoint, sock, request.encode("ascii"))))
+        selector.register(sock, selectors.EVENT_WRITE, (name, _Asking(endpoint, sock, request)))
     else:
         sock.close()
         answers[name] = Answer(Missing.ABSENT)

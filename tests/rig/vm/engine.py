@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.rig.vm.build import ROOT
 from tests.rig.vm.guest import PATIENCE_SECONDS, Guest
 
 UNIT = "engine.service"
@@ -13,26 +14,32 @@ CONFIG = f"""
 unit = "{UNIT}"
 gpus = "all"
 probe = "http://127.0.0.1:8000/v1"
+settle = "6s"
+back_off = "2s"
+ready_within = "3m"
+stop_within = "1m"
 """
-GATE = f"[Service]\nExecCondition=+/usr/local/bin/xidwatch gate {UNIT}\n"
+GATE = (ROOT / "systemd/engine-gate.conf").read_text()
 OPEN, CLOSED, UNKNOWN = 0, 2, 3
 PROMPT = json.dumps({"model": "rig", "prompt": "hello", "max_tokens": 1})
 
 
 class Engine:
-    """Supervised from the beginning, and running. `manners`: options of the stand-in."""
+    """Supervised from the beginning, behind an accepted baseline, and running. `manners`: options of the stand-in."""
 
     def __init__(self, guest: Guest, manners: str = "") -> None:
         self._guest = guest
-        guest.run("xidwatch gate --help")  # what is owed is not there: fails here, and at once
-        drop_in = GATE
+        guest.put(f"/etc/systemd/system/{UNIT}.d/50-xidwatch.conf", GATE)
         if manners:
-            drop_in += f"ExecStart=\nExecStart=/usr/bin/python3 /usr/local/lib/rig/engine.py {manners}\n"
-        guest.put(f"/etc/systemd/system/{UNIT}.d/50-xidwatch.conf", drop_in)
+            command = f"[Service]\nExecStart=\nExecStart=/usr/bin/python3 /usr/local/lib/rig/engine.py {manners}\n"
+            guest.put(f"/etc/systemd/system/{UNIT}.d/manners.conf", command)
         guest.run(f"systemctl daemon-reload; systemctl enable {UNIT}")
         guest.configure(CONFIG)
+        guest.until("the gate is open", lambda: self.gate() == OPEN)
+        guest.run("xidwatch check --accept --yes")
         guest.run(f"systemctl start {UNIT}")
         self.until("active")
+        guest.until("it is supervised", lambda: self.supervised_as() == "RUNNING")
 
     def state(self) -> str:
         """What systemd says of it: active, inactive, failed."""

@@ -85,7 +85,7 @@ Readings = dict[Subject, dict[str, Value]]
 
 def healthy() -> Readings:
     """What a tick brings while nothing is wrong."""
-    bridge: dict[str, Value] = {"config_dword0": 0x1000C010, "command": 0x0547, **LINK, "driver": "pcieport"}
+    bridge: dict[str, Value] = {"config_dword0": 0xC0101000, "command": 0x0547, **LINK, "driver": "pcieport"}
     card: dict[str, Value] = {"config_dword0": 0x220410DE, "command": 0x0507, **LINK, "driver": "nvidia", "nvml_status": 0}
     host: Readings = {
         SWITCH: bridge | {"secondary_bus": 0x10, "subordinate_bus": 0x14},

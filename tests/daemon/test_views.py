@@ -12,7 +12,7 @@ from tests.fakes.clock import BOOT_ID, MONO, WALL, FakeClock
 from xidwatch.clock import iso
 from xidwatch.config import EngineConfig, load_rules, rules_dir
 from xidwatch.core import watch
-from xidwatch.core.gate_model import Gate, GateState, Lease, Maintenance
+from xidwatch.core.gate_model import Gate, GateSettings, GateState, Lease, Maintenance
 from xidwatch.core.messages import KernelRead, Restored, SampleTaken
 from xidwatch.core.model import HOST, KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject, Value
 from xidwatch.core.ticks import Answer
@@ -305,7 +305,7 @@ UNIT = "vllm.service"
 
 def gated(gate: Gate, readings: Readings, **changes: Any) -> EngineState:
     state, _ = sampled({GPU: {"compute_pids": "10"}, Subject("engine", UNIT): {"pids": "10", "invocation_id": "3a3b"}, **readings})
-    state = replace(state, gates={UNIT: gate}, **changes)
+    state = replace(state, gates={UNIT: gate}, engines=(GateSettings(UNIT, (GPU.name,)),), **changes)
     order = Order(unit=UNIT, boot_id=BOOT_ID, until_mono_ms=1, until="04:10", at="03:10", reason="x", by="root")
     return engine_views.shown((EngineConfig(UNIT, gpus=(GPU.name,)),), RULES, state, NOW, {UNIT: order})[UNIT]
 

@@ -92,12 +92,17 @@ RELAPSES = {(PROVING, HELD), (STARTING, HELD), (STARTING, STOPPING)}  # a way ba
 
 
 def step(settings: GateSettings, gate: Gate, seen: Seen) -> tuple[Gate, Effect]:
-    """The gate after what was seen. The first event that the table knows for this state moves it, once."""
+    """The gate after what was seen. The first event that the table knows for this state moves it, once.
+
+    But what is to be stopped is stopped at once, when no evidence has to be waited for.
+    """
     gate = _noted(gate, seen)
     for event, why in events(settings, gate, seen):
-        moved = TABLE.get((gate.state, event))
-        if moved is not None:
-            return _moved(settings, gate, seen, event, moved[0], why), moved[1]
+        row = TABLE.get((gate.state, event))
+        if row is not None:
+            after, effect = row
+            moved = _moved(settings, gate, seen, event, after, why)
+            return step(settings, moved, seen) if after is STOPPING and gate.state is not STOPPING else (moved, effect)
     return _waiting(gate, seen), Effect.NOTHING
 
 

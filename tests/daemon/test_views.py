@@ -305,7 +305,7 @@ UNIT = "vllm.service"
 
 def gated(gate: Gate, readings: Readings, **changes: Any) -> EngineState:
     state, _ = sampled({GPU: {"compute_pids": "10"}, Subject("engine", UNIT): {"pids": "10", "invocation_id": "3a3b"}, **readings})
-    state = replace(state, gates={UNIT: gate}, engines=(GateSettings(UNIT, (GPU.name,)),), **changes)
+    state = replace(state, engines=(GateSettings(UNIT, gpus=(GPU.name,)),), gates={UNIT: gate}, **changes)
     order = Order(unit=UNIT, boot_id=BOOT_ID, until_mono_ms=1, until="04:10", at="03:10", reason="x", by="root")
     return engine_views.shown((EngineConfig(UNIT, gpus=(GPU.name,)),), RULES, state, NOW, {UNIT: order})[UNIT]
 

@@ -111,9 +111,9 @@ class Pen:
         incident = Incident(name, Moment(wall(began), 0.0), "t", CRITICAL, frozenset())
         self.write(journal.closed(incident, self.id("i"), self.at(time), self.boot))
 
-    def action(self, time: str, kind: ActionKind, cause: str, incident: str | None = None) -> str:
+    def action(self, time: str, kind: ActionKind, cause: str, incident: str | None = None, unit: str = "") -> str:
         name = self.id("a")
-        self.write(journal.action(Action(name, self.at(time), kind, cause, incident), self.boot))
+        self.write(journal.action(Action(name, self.at(time), kind, cause, incident, unit), self.boot))
         return name
 
     def outcome(self, time: str, action: str, result: str = "ok", took_ms: int = 12, detail: str = "") -> None:
@@ -316,6 +316,32 @@ def supply_trip(state_dir: Path) -> Path:
     pen.closed("02:25:31.100", LOST, "02:10:08.412")
     pen.tick("02:25:31.100", 12)
     pen.record("02:40:00", "stopped", why="SIGTERM", pid=4243)
+    return pen.finish()
+
+
+def engine_stopped(state_dir: Path, *, back: bool = True) -> Path:
+    """The fall with an engine on it: stopped, held over the reboot; with `back` proven and started again after all is good."""
+    pen = Pen(state_dir)
+    unit = "vllm.service"
+    begin(pen)
+    fall(pen)
+    pen.record("02:10:08.650", "gate", unit=unit, before="RUNNING", state="STOPPING", why="4 of 4 GPUs lost")
+    stop = pen.action("02:10:08.651", ActionKind.STOP_ENGINE, "g-1", LOST, unit)
+    pen.outcome("02:10:20.700", stop, "leftovers", 12_049, "4711 VLLM::Worker_TP0, state D in uvm_va_space")
+    pen.record("02:10:20.701", "gate", unit=unit, before="STOPPING", state="HELD", why="4711 VLLM::Worker_TP0 cannot be ended")
+    pen.boot = BOOT_B
+    pen.started("02:20:01")
+    pen.edge("02:25:31.100", SWITCH, "ConfigSpaceAllOnes", Status.FALSE, reason="config_dword0 c0101000", before=Status.UNKNOWN)
+    pen.closed("02:25:31.100", LOST, "02:10:08.412")
+    pen.record("02:25:31.200", "gate", unit=unit, before="HELD", state="PROVING", why="nothing speaks against it")
+    pen.record("02:26:01.200", "gate", unit=unit, before="PROVING", state="PROVING", why="every proof holds; it has to settle")
+    if back:
+        start = pen.action("02:26:31.300", ActionKind.START_ENGINE, "g-2", None, unit)
+        pen.record("02:26:31.301", "gate", unit=unit, before="PROVING", state="STARTING", why="every proof held for 60 s")
+        pen.outcome("02:28:40.000", start, "ready", 128_700)
+        pen.record("02:28:40.001", "gate", unit=unit, before="STARTING", state="RUNNING", why="")
+    pen.record("02:30:00", "note", text="long after", uid=0)
+    pen.record("02:31:00", "gate", unit=unit, before="RUNNING", state="OFF", why="stopped by somebody else")
     return pen.finish()
 
 

@@ -20,9 +20,9 @@ def document(state_dir: Path, *, every: bool = False) -> dict[str, Any]:
 
 
 def test_an_incident_has_the_keys_of_the_interface(tmp_path: Path) -> None:
-    """Incident, subjects, timeline, observations, missing and dumps are there; conclusions nobody drew are not."""
+    """Incident, subjects, timeline, observations, engine, missing and dumps are there; conclusions nobody drew are not."""
     found = document(nights.supply_trip(tmp_path))
-    assert set(found) == {"incident", "subjects", "timeline", "observations", "missing", "dumps", "records"}
+    assert set(found) == {"incident", "subjects", "timeline", "observations", "engine", "missing", "dumps", "records"}
     incident = found["incident"]
     assert incident["first_event"] == {"kind": "xid", "pci": "0000:11:00.0"}
     assert (incident["state"], incident["hardware"]) == ("closed", True)

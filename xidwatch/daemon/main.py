@@ -139,7 +139,7 @@ class Run:
             case "maintenance-on" | "maintenance-off":
                 return self._daemon.upkeep.answer(request, uid)
             case "gate-order":
-                self._daemon.orders.look()
+                self._daemon.look_for_orders()
                 self._daemon.show()
                 return {"ok": True, "text": "journalled"}
             case "gate-reset":

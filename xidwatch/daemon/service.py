@@ -215,6 +215,11 @@ class Daemon:
         if any(isinstance(output, Transition) for output in outputs):
             self._showing.soon()
 
+    def look_for_orders(self) -> None:
+        """Whose gate somebody has opened, or closed again, past this daemon."""
+        self.orders.look()
+        self.engines.opened(self.orders.in_force)
+
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
         self.scribe.outcome(action, result, took_ms, detail)
         if action.kind is ActionKind.TAKE_DUMP:
@@ -285,8 +290,7 @@ class Daemon:
         self.take(SampleTaken(Sample(number, at, self.clock.boot_id, readings)))
         self.inventory.renew(answers, released=self._state.driver_released or self._state.maintenance is not None)
         self.upkeep.tick()
-        self.orders.look()
-        self.engines.opened(self.orders.in_force)
+        self.look_for_orders()
         if number % CHECKPOINT_TICKS == 1:
             self.checkpoint()
         self._showing.now()

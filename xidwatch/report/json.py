@@ -1,10 +1,11 @@
 """The report for programs: the same facts, with the keys that the project's interface names.
 
     {"incident": {"id": "20260917T021008Z-gpu-lost-11", "state": "closed", "first_event": {"kind": "xid", "pci": "0000:11:00.0"}, ...},
-     "subjects": [...], "timeline": [...], "observations": [...], "missing": [...], "dumps": [...]}
+     "subjects": [...], "timeline": [...], "observations": [...],
+     "engine": [{"unit": "vllm.service", "state": "HELD", "steps": [...]}], "missing": [...], "dumps": [...]}
 
-`findings` and `engine` are not among them: no cause is concluded and no engine is held yet, and an empty list would say
-that there was nothing to find. `incident.hardware` is true or null, never false: the records cannot rule hardware out.
+`findings` is not among them: no cause is concluded yet, and an empty list would say that there was nothing to find. `engine` is empty
+where nothing was done to any. `incident.hardware` is true or null, never false: the records cannot rule hardware out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from xidwatch.clock import iso
 from xidwatch.core.model import Subject
 from xidwatch.records.dumps import Part
-from xidwatch.report.story import Case, Dump, Event, Observation, Story, Unseen
+from xidwatch.report.story import Case, Dump, Engine, EngineStep, Event, Observation, Story, Unseen
 
 Plain = dict[str, object]
 
@@ -37,13 +38,14 @@ def dumps(plain: Plain) -> str:
 def _story(told: Story) -> Plain:
     case = told.case
     damage: list[Plain] = [{"what": f"{place.path}:{place.line}", "why": place.text, "from": None, "to": None} for place in told.damage]
-    plain: Plain = {"incident": None, "subjects": [], "timeline": [], "observations": []}
+    plain: Plain = {"incident": None, "subjects": [], "timeline": [], "observations": [], "engine": []}
     if case is not None:
         plain = {
             "incident": _incident(case),
             "subjects": [*_subjects(case.victims, "victim"), *_subjects(case.bystanders, "bystander")],
             "timeline": [_event(event) for event in case.events],
             "observations": [_observation(seen) for seen in case.observations],
+            "engine": [_engine(engine) for engine in case.engines],
         }
     plain["missing"] = [*(_unseen(lack) for lack in told.unseen), *damage]
     plain["dumps"] = [_dump(dump) for dump in case.dumps] if case else []
@@ -111,6 +113,22 @@ def _observation(seen: Observation) -> Plain:
         "since": iso(seen.since),
         "status_reason": seen.why_now,
     }
+
+
+def _engine(engine: Engine) -> Plain:
+    return {
+        "unit": engine.unit,
+        "state": engine.state or None,
+        "since": iso(engine.since) if engine.state else None,
+        "why": engine.why,
+        "steps": [_step(step) for step in engine.steps],
+        "steps_left_out": engine.left_out,
+    }
+
+
+def _step(step: EngineStep) -> Plain:
+    plain: Plain = {"time": iso(step.wall), "what": step.what, "word": step.word, "why": step.why}
+    return plain | {"before": step.before} if step.before else plain
 
 
 def _unseen(lack: Unseen) -> Plain:

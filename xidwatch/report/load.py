@@ -6,13 +6,14 @@ Law: reads records, decides nothing about causes. What a crash left behind is to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 from xidwatch.core.model import PCI_KINDS, Severity, Status
 from xidwatch.records import Damage, dumps, journal
 from xidwatch.report import readings, timeline, unseen
+from xidwatch.report.engines import EngineLog
 from xidwatch.report.lacks import Lack
 from xidwatch.report.ledger import Known, Ledger, Run
 from xidwatch.report.observations import Observations
@@ -143,6 +144,7 @@ class _Pass:
     times: Timeline
     seen: Observations
     lacks: LackLog
+    engines: EngineLog = field(default_factory=EngineLog)
 
 
 def _case(state_dir: Path, book: Ledger, known: Known, damage: list[Damage]) -> tuple[Case, tuple[Unseen, ...]]:
@@ -177,25 +179,34 @@ def _case(state_dir: Path, book: Ledger, known: Known, damage: list[Damage]) -> 
         bystanders=tuple(sorted(found.answered)),
         readings=found,
         dumps=_dumps(state_dir, known.id),
+        engines=collected.engines.engines(),
     )
     return case, _unseen(case, known, runs, collected.lacks, book)
 
 
 def _read_window(state_dir: Path, known: Known, collected: _Pass) -> None:
-    """From ten minutes before it began to its end. Lacks count from its beginning on: what was missing then is known."""
+    """From ten minutes before it began to its end, and of what was done to engines until they are back.
+
+    Lacks count from its beginning on: what was missing then is known.
+    """
     if not known.journalled:
         return
-    begun = False
+    begun = over = False
     for entry in journal.read(state_dir, since=max(known.began - LEAD_SECONDS, 0.0)):
         if known.until is not None and entry.wall >= known.until:
             break
         begun = begun or entry.wall >= known.began
+        if begun:
+            collected.engines.take(entry)
+        if over and (collected.engines.is_settled or entry.kind == "opened"):
+            break
+        if over:
+            continue
         collected.times.take(entry)
         collected.seen.take(entry)
         if begun:
             collected.lacks.take(entry)
-        if entry.kind == "closed" and entry.incident == known.id:
-            break
+        over = entry.kind == "closed" and entry.incident == known.id
 
 
 def _not_before(observations: tuple[Observation, ...], known: Known) -> float | None:

@@ -15,7 +15,7 @@ from xidwatch.records.dumps import Part
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of the timeline. `source`: kernel, watch, incident, action, outcome, gap, uevent, person or run.
+    """One entry of the timeline. `source`: kernel, watch, incident, action, outcome, gate, gap, uevent, person or run.
 
     `kind` is the kernel event's, the condition's type, the action's, or a word that says what it is.
     """
@@ -112,6 +112,29 @@ class Dump:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineStep:
+    """`what`: gate, stop or start. `word`: the state that the gate went to (from `before`), or what became of the stop or start."""
+
+    wall: float
+    what: str
+    word: str
+    why: str
+    before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What was done to one engine, and how its gate stands at the last record of it; `state` "" where no record says so."""
+
+    unit: str
+    state: str
+    since: float
+    why: str
+    steps: tuple[EngineStep, ...]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One incident. `state`: open, closed, or unknown where its end is not on record (`end_unknown` says why)."""
 
@@ -130,6 +153,7 @@ class Case:
     bystanders: tuple[Subject, ...]
     readings: Readings
     dumps: tuple[Dump, ...]
+    engines: tuple[Engine, ...] = ()
 
     @property
     def first_event(self) -> Event | None:

@@ -13,6 +13,7 @@ from xidwatch.report import words
 from xidwatch.report.lines import WIDTH, Line, Style, heading, paragraph, wrapped
 from xidwatch.report.story import Case, Coverage, Dump, Observation, Story, Unseen
 from xidwatch.report.text_alone import alone
+from xidwatch.report.text_engines import engines
 from xidwatch.report.text_readings import readings
 from xidwatch.report.text_timeline import timeline
 
@@ -53,6 +54,7 @@ def _incident(told: Story, case: Case, width: int) -> list[Line]:
         *heading("WHAT HAPPENED"),
         *_what_happened(told, case),
         *timeline(case),
+        *engines(case),
         *readings(case, width),
         *_unseen(told, case.began),
         *_evidence(case.dumps),

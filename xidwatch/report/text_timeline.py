@@ -90,7 +90,8 @@ def _text(entry: Entry) -> str:
         case "kernel" if event.repeated > 1 and " since: " not in event.text:
             return f"{words.clean(event.text)} ({event.repeated} times)"
         case "action":
-            return f"{event.kind}: {words.clean(entry.result.text) if entry.result else 'no outcome on record'}"
+            about = f" {words.clean(event.text)}" if event.text else ""
+            return f"{event.kind}{about}: {words.clean(entry.result.text) if entry.result else 'no outcome on record'}"
         case "person":
             return f"note: {words.clean(event.text)}"
         case _:

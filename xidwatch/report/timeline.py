@@ -17,6 +17,7 @@ from xidwatch.report import facts
 from xidwatch.report.ledger import Run, is_remark
 from xidwatch.report.story import Event
 
+HELD_BACK = frozenset({"STOPPING", "HELD", "LATCHED"})
 MOST_BEFORE = 500  # entries kept: the last ones before it began,
 MOST_HEAD = 4000  # the first ones since,
 MOST_TAIL = 500  # and the latest
@@ -67,7 +68,7 @@ def _kernel(entry: Entry) -> Event:
 
 
 def _action(entry: Entry) -> Event:
-    plain = _event(entry, "action", facts.text(entry.body, "kind"), "")
+    plain = _event(entry, "action", facts.text(entry.body, "kind"), facts.text(entry.body, "unit"))
     return replace(plain, refers_to=facts.text(entry.body, "for"))
 
 
@@ -103,6 +104,21 @@ def _note(entry: Entry) -> Event | None:
     return None if is_remark(entry) else _event(entry, "person", "note", facts.text(entry.body, "text"))
 
 
+def _gate(entry: Entry) -> Event | None:
+    """Another reason for the same state is told with the engine, not here."""
+    unit, before, state, why = (facts.text(entry.body, key) for key in ("unit", "before", "state", "why"))
+    if before == state:
+        return None
+    text = f"{unit} {f'{before} -> ' if before else ''}{state}{f': {why}' if why else ''}"
+    return _event(entry, "gate", state, text, Severity.WARNING if state in HELD_BACK else Severity.INFO)
+
+
+def _maintenance(entry: Entry) -> Event:
+    until, reason, by = (facts.text(entry.body, key) for key in ("until", "reason", "by"))
+    text = f"maintenance until {until}, by {by}: {reason}" if until else f"maintenance is over{f', by {by}' if by else ''}"
+    return _event(entry, "gate", "maintenance", text)
+
+
 def _settings(entry: Entry) -> Event:
     return _event(entry, "run", "settings", "configuration read anew")
 
@@ -118,6 +134,8 @@ _MAKERS: Mapping[str, Callable[[Entry], Event | None]] = {
     "uevent": _uevent,
     "note": _note,
     "settings": _settings,
+    "gate": _gate,
+    "maintenance": _maintenance,
 }
 
 

@@ -135,7 +135,8 @@ class Service:
         }
         if values != self._told:
             self._told = values
-            self._on_shown({**values, "processes": len(self.processes())})
+            pids = self.processes()
+            self._on_shown({**values, "processes": len(pids), "pids": " ".join(map(str, pids))})
 
 
 def _read(told: Mapping[str, str]) -> Shown:

@@ -38,10 +38,15 @@ class Offer:
 
 def candidate(state: State, *, anew: bool) -> Roster:
     """Who should be there if that were accepted: with `anew` whoever is here, else all who are known."""
-    before = Roster(anew=True) if anew else replace(state.roster, accepted=False)
+    before = Roster(anew=True) if anew else replace(state.roster, accepted=False, members=_unset(state.roster.members))
     given = state.readings, state.inventory, state.roster.listed
     known = roster.renewed(before, *given, may_learn=anew or state.incident is None)
     return roster.renewed(replace(known, accepted=True, newcomers=frozenset()), *given, may_learn=False)
+
+
+def _unset(members: Readings) -> Readings:
+    """Without what is set by hand: accepted is what is set now."""
+    return {place: {name: value for name, value in kept.items() if name not in roster.KEPT} for place, kept in members.items()}
 
 
 def offer(conditions: tuple[Rule, ...], state: State, inventory: Readings, *, anew: bool) -> Offer:

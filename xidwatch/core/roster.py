@@ -19,6 +19,7 @@ from xidwatch.core.model import HOST, PCI_KINDS, Missing, PciAddress, Readings, 
 
 NAMES = ("board", "serial", "uuid")  # what a device is told apart by; the last two not every one has
 OWN_NAMES = ("serial", "uuid")  # no two devices share them
+KEPT = ("power_limit_watts",)  # what is set by hand, lost at a reboot, and has to be there again before an engine is started
 DRIVER = "nvidia"
 TELLING_DRIVERS = (DRIVER, "nvme")  # bound to one of these a device says who it is, sooner or later
 MOST_LANES = 32
@@ -30,7 +31,7 @@ Facts = Mapping[str, Value]
 class Roster:
     """`members` by place, as it is kept; `facts` and `expected` by subject of this boot, as the rules see them."""
 
-    members: Readings = field(default_factory=dict)  # address, driver, board, serial, uuid and link_width, as far as they are known
+    members: Readings = field(default_factory=dict)  # address, driver, board, serial, uuid, link_width and `KEPT`, as far as they are known
     facts: Readings = field(default_factory=dict)
     expected: Readings = field(default_factory=dict)
     listed: Value = Missing.NOT_ASKED  # how many functions the latest complete list had, or why there is none
@@ -120,7 +121,8 @@ def _now(subject: Subject, readings: Readings, inventory: Readings) -> Facts:
     """What is known of it now: the inventory keeps what a device was known by when it last answered."""
     values, facts = readings[subject], inventory.get(subject, {})
     named = {name: facts[name] for name in OWN_NAMES if name in facts}
-    return {**{name: values[name] for name in ("board", "driver", "link_width") if name in values}, **named, "address": subject.name}
+    told = {name: values[name] for name in ("board", "driver", "link_width", *KEPT) if name in values}
+    return {**told, **named, "address": subject.name}
 
 
 def _is_text(value: object) -> TypeGuard[str]:
@@ -162,7 +164,7 @@ def _learnt(kept: Facts, now: Facts, *, may_learn: bool) -> Facts:
     lanes, before = now.get("link_width"), kept.get("link_width", 0)
     if may_learn and isinstance(lanes, int) and isinstance(before, int) and before < lanes <= MOST_LANES:
         learnt["link_width"] = lanes
-    return learnt
+    return learnt | {name: now[name] for name in KEPT if may_learn and name not in kept and isinstance(now.get(name), int | float)}
 
 
 def _after_moves(members: Readings, present: Readings, *, forget: bool) -> dict[Subject, Facts]:

@@ -61,10 +61,10 @@ def turn(now: Step, given: Input, at: Moment | None) -> None:
     if at is None:
         return
     _remember(now, given, at)
-    if now.state.maintenance is not None and not isinstance(given, GateReset):
-        return
     for engine in now.state.engines if now.state.gates else ():
-        _turn_one(now, engine, given, at)
+        is_latched = now.state.gates[engine.unit].state is GateState.LATCHED  # which an operator may leave at any time
+        if now.state.maintenance is None or is_latched:
+            _turn_one(now, engine, given, at)
 
 
 def _remember(now: Step, given: Input, at: Moment) -> None:

@@ -1,9 +1,7 @@
 """An engine whose workers ignore TERM under lost hardware: it is ended in bounded time all the same, and held."""
 
-from tests.rig.vm.engine import OWED, Engine
+from tests.rig.vm.engine import Engine
 from tests.rig.vm.guest import Guest
-
-OWES = OWED
 
 
 def scenario(guest: Guest) -> None:

@@ -1,9 +1,7 @@
 """A unit that is disabled is never started, whatever the gate thinks of the hardware."""
 
-from tests.rig.vm.engine import OWED, Engine
+from tests.rig.vm.engine import Engine
 from tests.rig.vm.guest import Guest
-
-OWES = OWED
 
 
 def scenario(guest: Guest) -> None:

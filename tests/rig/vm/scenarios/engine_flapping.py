@@ -1,9 +1,8 @@
 """Hardware that goes every time the engine comes: after a few starts it is latched, and stays down until an operator says otherwise."""
 
-from tests.rig.vm.engine import CLOSED, OWED, Engine
+from tests.rig.vm.engine import CLOSED, Engine
 from tests.rig.vm.guest import Guest
 
-OWES = OWED
 MOST_STARTS = 10
 
 

@@ -1,9 +1,7 @@
 """An engine that somebody else has stopped is left alone, though all is well."""
 
-from tests.rig.vm.engine import OWED, Engine
+from tests.rig.vm.engine import Engine
 from tests.rig.vm.guest import Guest
-
-OWES = OWED
 
 
 def scenario(guest: Guest) -> None:

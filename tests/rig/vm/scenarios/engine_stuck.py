@@ -1,10 +1,8 @@
 """A worker of the engine outlives SIGKILL in uninterruptible sleep: it is named, and no second engine is started beside it."""
 
-from tests.rig.vm.engine import OWED, Engine
+from tests.rig.vm.engine import Engine
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.hardware import Disk
-
-OWES = OWED
 
 
 def scenario(guest: Guest) -> None:

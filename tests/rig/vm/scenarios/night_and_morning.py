@@ -1,10 +1,8 @@
 """After the night: the engine was stopped; a boot with three cards leaves it down, one with four proves them and starts it."""
 
-from tests.rig.vm.engine import CLOSED, OPEN, OWED, Engine
+from tests.rig.vm.engine import CLOSED, OPEN, Engine
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.scenarios.night import strike
-
-OWES = OWED
 
 
 def scenario(guest: Guest) -> None:

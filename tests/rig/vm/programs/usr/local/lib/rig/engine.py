@@ -1,4 +1,4 @@
-"""An inference engine's outside: a server that answers a prompt, and worker processes. `engine.py [--deaf] [--stuck FILE]`.
+"""An inference engine's outside: a server that answers a prompt, and worker processes. `engine.py [--deaf] [--stuck FILE] [--port N]`.
 
 `--deaf`: the workers ignore TERM. `--stuck FILE`: one of them creates that file, which on a frozen filesystem takes for ever.
 """
@@ -58,11 +58,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--stuck", default="")
+    parser.add_argument("--port", type=int, default=PORT)
     given = parser.parse_args()
     worker(deaf=given.deaf, stuck="")
     worker(deaf=given.deaf, stuck=given.stuck)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+    http.server.ThreadingHTTPServer(("127.0.0.1", given.port), Handler).serve_forever()
 
 
 if __name__ == "__main__":

@@ -227,6 +227,22 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         'engines[0].unit: must be a service of systemd with its ending, as in "vllm.service", not "../x.service"',
     ),
     "no unit": (engine(unit=None), "engines[0].unit: missing"),
+    "half a stand-in": (
+        engine(after_incident_unit="gentle"),
+        'engines[0].after_incident_unit: must be a service of systemd with its ending, as in "vllm.service", not "gentle"',
+    ),
+    "its own stand-in": (engine(after_incident_unit="vllm.service"), "engines: vllm.service is named twice"),
+    "health elsewhere": (
+        engine(health="http://10.0.0.1:8000/health"),
+        'engines[0].health: only this host is asked, by 127.0.0.1, [::1] or localhost, not "http://10.0.0.1:8000/health"',
+    ),
+    "no time to settle": (engine(settle="0s"), 'engines[0].settle: must be at least "1s", not "0s"'),
+    "a back-off of days": (engine(back_off="2d"), 'engines[0].back_off: must be at most "3600s", not "2d"'),
+    "no start at all": (engine(most_starts=0), "engines[0].most_starts: must be at least 1 and at most 100, not 0"),
+    "less than no power": (
+        engine(power_limit_watts=-1.0),
+        "engines[0].power_limit_watts: must be watts, or 0 for those that were accepted with the baseline, not -1",
+    ),
     "metrics elsewhere": (
         engine(metrics="http://10.0.0.1:8000/metrics"),
         'engines[0].metrics: only this host is asked, by 127.0.0.1, [::1] or localhost, not "http://10.0.0.1:8000/metrics"',
@@ -252,12 +268,6 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         engine(health="http://10.0.0.1/health"),
         'engines[0].health: only this host is asked, by 127.0.0.1, [::1] or localhost, not "http://10.0.0.1/health"',
     ),
-    "half a stand-in": (
-        engine(after_incident_unit="gentle"),
-        'engines[0].after_incident_unit: must be a service of systemd with its ending, as in "vllm.service", not "gentle"',
-    ),
-    "never started": (engine(most_starts=0), "engines[0].most_starts: must be at least 1, not 0"),
-    "a limit below nothing": (engine(power_limit_watts=-1.0), "engines[0].power_limit_watts: must be 0 or more, not -1"),
     "a unit twice": ({"engines": [ENGINE, ENGINE]}, "engines: vllm.service is named twice"),
     "relative directory": ({"evidence_dirs": ["/a", "b"]}, 'evidence_dirs[1]: must be a full path, beginning with "/", not "b"'),
 }

@@ -54,6 +54,7 @@ HAPPENS: dict[Event, tuple[Seen, dict[str, object]]] = {
     Event.STOPPED: (seen(Unit(runs=False, how="stopped", processes=1)), {}),
     Event.ENDED: (seen(Unit(runs=False, how="ended", processes=1)), {}),
     Event.EVIDENCE: (seen(), {"asked": ""}),
+    Event.CALLED_OFF: (seen(overridden=True), {"asked": ""}),
     Event.STOP_OVER: (seen(stop_result=("ok", "", ())), {}),
     Event.LATCH: (
         seen(DOWN, proofs_lacking=(), stop_result=("ok", "", ())),
@@ -81,6 +82,7 @@ LEADS_TO: dict[Event, dict[GateState, GateState]] = {
     Event.STOPPED: {ADOPTING: OFF, RUNNING: OFF, PROVING: HELD},
     Event.ENDED: {ADOPTING: OFF, RUNNING: OFF, PROVING: HELD},
     Event.EVIDENCE: {},
+    Event.CALLED_OFF: {STOPPING: HELD, PROVING: HELD},
     Event.STOP_OVER: {STOPPING: HELD},
     Event.LATCH: {STOPPING: LATCHED, HELD: LATCHED, PROVING: LATCHED},
     Event.DOUBT: {PROVING: HELD},

@@ -193,11 +193,8 @@ class GateMachine(RuleBasedStateMachine):
         return cards and ports and down and enabled and quiet and not self.fatal
 
 
-@pytest.mark.slow
-class TestGate(GateMachine.TestCase):  # type: ignore[name-defined,misc]
-    """Timelines of up to forty things that happen."""
-
-    settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestGate = pytest.mark.slow(GateMachine.TestCase)
+TestGate.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 def test_a_stop_is_asked_for_by_name() -> None:

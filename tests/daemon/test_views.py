@@ -320,8 +320,8 @@ def test_a_held_engine_is_shown_with_what_could_help() -> None:
 
 
 def test_a_running_engine_on_bad_hardware_may_not_be_started_again() -> None:
-    """With the condition that says so, where the gate has no words of its own; nothing is advised before it is held."""
-    shown = gated(Gate(UNIT, GateState.RUNNING, SINCE), DEAD)
+    """With the condition that says so, not with how it came to run; nothing is advised before it is held."""
+    shown = gated(Gate(UNIT, GateState.RUNNING, SINCE, "systemd has restarted it"), DEAD)
     assert shown.may_start is False
     assert shown.why.startswith("GpuLost TRUE gpu:0000:11:00.0")
     assert shown.recovery == ()

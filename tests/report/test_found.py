@@ -26,6 +26,13 @@ def test_gpus_come_first_and_are_counted() -> None:
     assert not any("\x1b" in line for line in table)
 
 
+def test_the_power_limit_is_accepted_with_the_card() -> None:
+    """An engine is started under this one or a lower one."""
+    story = known()
+    story.set(GPU, {"power_limit_watts": 250.0}).tick()
+    assert lines(story)[1] == f"  {GPU.name}  10de:2204 1043:87c5  x16  limited to 250 W  GPU-0"
+
+
 def test_who_is_missing_is_shown_in_its_place() -> None:
     """Three of four, and which; ports too, though they are not listed otherwise."""
     table = lines_without(GPU, PORT)

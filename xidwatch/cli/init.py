@@ -186,7 +186,8 @@ def _dry_run(arguments: argparse.Namespace, source: Source, text: str, parts: tu
 def _ask_whether_that_is_all(arguments: argparse.Namespace, offered: Offered) -> None:
     """A person is asked; a script has looked before."""
     number = found.count(offered)
-    text = f"{number} GPU{'' if number == 1 else 's'}. Is that all that should be here, each with the lanes it should have?"
+    gpus = f"{number} GPU{'' if number == 1 else 's'}"
+    text = f"{gpus}. Is that all that should be here, each with the lanes and the power limit it should have?"
     if arguments.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     print(f"xidwatch: {text} [y/N] ", end="", file=sys.stderr, flush=True)

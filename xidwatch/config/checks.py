@@ -11,15 +11,31 @@ from typing import Any
 import msgspec
 
 from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
-from xidwatch.config.values import absolute, address, at_least, driver, gpus, loopback, match, not_negative, not_zero, percent, positive
+from xidwatch.config.values import (
+    absolute,
+    address,
+    at_least,
+    at_least_one,
+    between,
+    driver,
+    gpus,
+    loopback,
+    match,
+    not_zero,
+    percent,
+    watts,
+)
 
 SHORTEST_INTERVAL = 0.2  # seconds, as all of these
 SHORTEST_DEADLINE = 0.05
-SHORTEST_OF_ENGINES = 1.0  # to prove, to start, to stop: in less nothing is seen
+SHORTEST_SETTLE, SHORTEST_WAIT = 1.0, 1.0
+LONGEST, LONGEST_BACK_OFF, LONGEST_WINDOW = 6 * 3600.0, 3600.0, 7 * 86400.0
+MOST_STARTS = 100
 
 _RAIL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _CHIP = re.compile(r'[^\s@,"]+@[^\s,"]+')
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.service")
+_A_UNIT = 'must be a service of systemd with its ending, as in "vllm.service"'
 _VOLTAGE_INPUT = re.compile(r"in[0-9]{1,3}")
 
 Checks = Mapping[str, Callable[[Any], object]]  # by key; each raises ValueError
@@ -60,8 +76,9 @@ def _twice(rails: tuple[RailConfig, ...]) -> list[str]:
 
 
 def _engines_twice(engines: tuple[EngineConfig, ...]) -> list[str]:
-    """Two words on one engine would contradict each other one day."""
-    return [f"engines: {unit} is named twice" for unit, count in Counter(engine.unit for engine in engines).items() if count > 1]
+    """Two words on one engine would contradict each other one day; so would one unit that stands in for another and is its own."""
+    names = Counter(name for engine in engines for name in (engine.unit, engine.after_incident_unit) if name)
+    return [f"engines: {unit} is named twice" for unit, count in names.items() if count > 1]
 
 
 _RAIL_CHECKS: Checks = {
@@ -72,22 +89,28 @@ _RAIL_CHECKS: Checks = {
     "nominal_volts": not_zero,
     "tolerance": percent,
 }
-_UNIT_CHECK = partial(match, _UNIT, 'must be a service of systemd with its ending, as in "vllm.service"')
-_DURATION_CHECK = partial(at_least, least=SHORTEST_OF_ENGINES)
+
+
+def _unit_or_none(name: str) -> None:
+    """A service, or none."""
+    if name:
+        match(_UNIT, _A_UNIT, name)
+
+
 _ENGINE_CHECKS: Checks = {
-    "unit": _UNIT_CHECK,
+    "unit": partial(match, _UNIT, _A_UNIT),
     "gpus": gpus,
     "metrics": loopback,
     "probe": loopback,
     "health": loopback,
-    "after_incident_unit": lambda name: _UNIT_CHECK(name) if name else None,
-    "settle": _DURATION_CHECK,
-    "ready_within": _DURATION_CHECK,
-    "stop_within": _DURATION_CHECK,
-    "back_off": _DURATION_CHECK,
-    "most_starts": positive,
-    "window": _DURATION_CHECK,
-    "power_limit_watts": not_negative,
+    "after_incident_unit": _unit_or_none,
+    "settle": partial(between, least=SHORTEST_SETTLE, most=LONGEST),
+    "ready_within": partial(between, least=SHORTEST_WAIT, most=LONGEST),
+    "stop_within": partial(between, least=SHORTEST_WAIT, most=LONGEST),
+    "back_off": partial(between, least=0.0, most=LONGEST_BACK_OFF),
+    "window": partial(between, least=SHORTEST_SETTLE, most=LONGEST_WINDOW),
+    "most_starts": partial(at_least_one, most=MOST_STARTS),
+    "power_limit_watts": watts,
 }
 TABLES_OF: dict[object, tuple[type[msgspec.Struct], Checks]] = {
     tuple[RailConfig, ...]: (RailConfig, _RAIL_CHECKS),

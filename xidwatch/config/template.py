@@ -42,8 +42,12 @@ MEANING: Mapping[str, str] = {
     "rails": "Supply rails: which sensor input measures which, judged by RailOutOfRange and RailGone. `factor` = volts of the rail / volts "
     "at the pin, 1.0 where the driver gives real volts. `tolerance`: how far from nominal is still good. Takes a restart.",
     "engines": 'Inference engines, each a service of systemd. `gpus`: "found" (those that its processes are seen to use, remembered), '
-    '"all", or PCI addresses. `metrics`: its own metrics page, `probe`: the base of its OpenAI-compatible API; both on loopback, "" for '
-    "none. Takes a restart.",
+    '"all", or PCI addresses. `metrics`: its own metrics page, `health`: a page that answers 200 when it serves, `probe`: the base of its '
+    'OpenAI-compatible API; all on loopback, "" for none. When hardware under it is lost it is stopped, and started once all is proven: '
+    "`settle`: how long every proof has to hold; `ready_within`, `stop_within`: the time it has for that; `back_off`: after a failed "
+    "attempt, doubled each time; after `most_starts` within `window` it waits for `xidwatch gate --reset`. `power_limit_watts`: what each "
+    "of its GPUs is limited to at most, 0 for what was accepted with the baseline. `after_incident_unit`: a gentler service that is "
+    'started in its stead after an incident, "" for itself. Takes a restart.',
 }
 
 EXAMPLE_RAIL = RailConfig(name="psu1_12v", chip="nct6798@platform/nct6775.656", input="in1", nominal_volts=12.0, factor=12.0)

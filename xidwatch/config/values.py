@@ -11,6 +11,7 @@ from xidwatch.core.loopback import Endpoint
 from xidwatch.core.model import PciAddress
 from xidwatch.core.rules import seconds
 
+MOST_WATTS = 5000.0  # of one GPU, with room for what is to come
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
 
 
@@ -18,6 +19,25 @@ def at_least(duration: str, least: float) -> None:
     """A duration of at least so many seconds."""
     if seconds(duration) < least:
         raise ValueError(f'must be at least "{least:g}s", not "{duration}"')
+
+
+def between(duration: str, least: float, most: float) -> None:
+    """A duration of so many seconds."""
+    at_least(duration, least)
+    if seconds(duration) > most:
+        raise ValueError(f'must be at most "{most:g}s", not "{duration}"')
+
+
+def at_least_one(number: int, most: int) -> None:
+    """A count."""
+    if not 1 <= number <= most:
+        raise ValueError(f"must be at least 1 and at most {most}, not {number}")
+
+
+def watts(limit: float) -> None:
+    """Of one GPU; 0 for what was learnt."""
+    if not math.isfinite(limit) or not 0 <= limit <= MOST_WATTS:
+        raise ValueError(f"must be watts, or 0 for those that were accepted with the baseline, not {limit:g}")
 
 
 def absolute(path: str) -> None:
@@ -77,18 +97,6 @@ def not_zero(number: float) -> None:
     """A factor, or a voltage."""
     if not math.isfinite(number) or number == 0:
         raise ValueError(f"must be a number other than 0, not {number:g}")
-
-
-def not_negative(number: float) -> None:
-    """A limit; 0 for none of its own."""
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"must be 0 or more, not {number:g}")
-
-
-def positive(count: int) -> None:
-    """A number of times, at least once."""
-    if count < 1:
-        raise ValueError(f"must be at least 1, not {count}")
 
 
 def driver(name: str) -> None:

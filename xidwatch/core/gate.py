@@ -59,6 +59,7 @@ TABLE: Mapping[tuple[GateState, Event], tuple[GateState, Effect]] = {
     (RUNNING, Event.STOPPED): (OFF, Effect.NOTHING),
     (RUNNING, Event.ENDED): (OFF, Effect.NOTHING),
     (STOPPING, Event.EVIDENCE): (STOPPING, Effect.STOP),
+    (STOPPING, Event.CALLED_OFF): (HELD, Effect.NOTHING),
     (STOPPING, Event.STOP_OVER): (HELD, Effect.NOTHING),
     (STOPPING, Event.LATCH): (LATCHED, Effect.NOTHING),
     (HELD, Event.FORBIDDEN): (OFF, Effect.NOTHING),

@@ -37,6 +37,7 @@ class Event(StrEnum):
     STOPPED = "somebody has stopped it"
     ENDED = "it has ended by itself"
     EVIDENCE = "stage one of the dump is over"
+    CALLED_OFF = "an operator has opened it before it was stopped"
     STOP_OVER = "our stop is over"
     LATCH = "too many starts, or the same parent lost twice under load"
     DOUBT = "something speaks against the hardware, or is not known"
@@ -111,7 +112,9 @@ def events(settings: GateSettings, gate: Gate, seen: Seen) -> Iterator[tuple[Eve
 def _of_stopping(gate: Gate, seen: Seen) -> Iterator[tuple[Event, str]]:
     waited = seen.at.mono - gate.since.mono
     if not gate.asked:
-        if not seen.evidence_due or waited >= EVIDENCE_SECONDS:
+        if seen.overridden:
+            yield Event.CALLED_OFF, "opened by hand before it was stopped"
+        elif not seen.evidence_due or waited >= EVIDENCE_SECONDS:
             yield Event.EVIDENCE, gate.why
     elif seen.stop_result is not None:
         result, detail, _ = seen.stop_result

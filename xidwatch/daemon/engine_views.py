@@ -54,7 +54,7 @@ def _with_gate(
         state=gate.state,
         since=iso(gate.since.wall),
         may_start=may,
-        why=gate.why or _why(may, against, state),
+        why=(gate.why if may or gate.state in HELD_BACK else "") or _why(may, against, state) or gate.why,
         lease=iso(gate.lease.until.wall) if gate.lease else None,
         unit=seen.unit,
         invocation_id=seen.invocation_id,

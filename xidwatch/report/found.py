@@ -77,17 +77,19 @@ def _drives(offered: Offered, members: Readings, inventory: Readings) -> Iterato
 
 
 def _device(offered: Offered, place: Subject, kept: Facts, inventory: Readings) -> str:
-    """One line: address, name, slot, lanes, what it is told apart by."""
+    """One line: address, name, slot, lanes, power limit, what it is told apart by."""
     facts = _facts(place, kept, inventory)
     name = _text(facts, "name") or _text(kept, "board")
     slot, lanes, most = _text(facts, "slot"), kept.get("link_width"), facts.get("max_link_width")
     of = f" of x{most}" if isinstance(most, int) and most != lanes else ""
+    limit = kept.get("power_limit_watts")
     words = [
         _text(kept, "address"),
         "NOT HERE" if str(place) in offered.absent else "",
         name,
         f"slot {slot}" if slot else "",
         f"x{lanes}{of}" if isinstance(lanes, int) and lanes else "",
+        f"limited to {limit:g} W" if isinstance(limit, int | float) else "",
         _text(kept, "uuid"),
         f"serial {_text(kept, 'serial')}" if _text(kept, "serial") else "",
     ]

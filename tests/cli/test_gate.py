@@ -122,6 +122,14 @@ def test_an_engine_that_nobody_configured_is_unknown(place: Path, capsys: pytest
     assert "no [[engines]] table" in capsys.readouterr().out
 
 
+def test_a_stand_in_has_the_gate_of_its_engine(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is started in its place, by the same lease, and asks under its own name."""
+    starting = EngineState(state="STARTING", may_start=True, lease="2999-01-01T00:00:00.000Z", stand_in="vllm-gentle.service")
+    written(place, {UNIT: starting})
+    assert cli.main(["gate", "vllm-gentle"]) == 0
+    assert capsys.readouterr().out.startswith("vllm-gentle.service: open (STARTING)")
+
+
 def test_a_start_is_granted_for_a_time_only(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The lease of one start is over, though the daemon has not said so yet."""
     written(place, {UNIT: EngineState(state="STARTING", may_start=True, lease="2026-09-17T02:25:00.000Z")})
@@ -151,6 +159,19 @@ def test_json_tells_the_same(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (found["gate"], found["state"], found["may_start"], found["why"]) == ("closed", "HELD", False, "4 of 4 GPUs lost")
     assert cli.main(["gate", "--json"]) == 2
     assert [each["unit"] for each in json.loads(capsys.readouterr().out)] == ["llama.service", UNIT]
+
+
+def test_a_long_reason_is_shown_by_its_beginning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is bad comes first in it; programs get it whole."""
+    why = "; ".join(["GpuLost gpu:0000:11:00.0", *(f"not known: ConfigSpaceReset gpu:0000:{n:02x}:00.0" for n in range(20))])
+    written(place, {UNIT: EngineState(state="HELD", may_start=False, why=why)})
+    cli.main(["gate", UNIT])
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("vllm.service: closed (HELD): GpuLost gpu:0000:11:00.0; not known: ")
+    assert line.endswith("; ... (--json has all)")
+    assert len(line) < 280
+    cli.main(["gate", UNIT, "--json"])
+    assert json.loads(capsys.readouterr().out)["why"] == why
 
 
 def test_no_control_sign_reaches_the_terminal(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

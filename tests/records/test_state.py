@@ -11,7 +11,16 @@ import pytest
 from xidwatch.records import RecordError, state
 
 BOOT = "5f0c"
-SEEN = {"since": None, "order": None, "recovery": [], "unit": "", "invocation_id": "", "gpus": ["0000:11:00.0"], "gpus_by": ""}
+SEEN = {
+    "since": None,
+    "unit": "",
+    "invocation_id": "",
+    "gpus": ["0000:11:00.0"],
+    "gpus_by": "",
+    "order": None,
+    "recovery": [],
+    "stand_in": "",
+}
 NOW = state.StateFile(
     boot_id=BOOT,
     mono_ms=3_620_011,

@@ -26,7 +26,8 @@ from xidwatch.records.state import EngineState, StateFile
 OPEN, CLOSED, UNKNOWN = 0, 2, 3
 WORDS = {OPEN: "open", CLOSED: "closed", UNKNOWN: "unknown"}
 EX_USAGE, EX_CANTCREAT = 64, 73
-MOST_CHARACTERS = 4000  # of a reason
+MOST_CHARACTERS = 4000  # of a reason that is given
+MOST_OF_A_REASON = 200  # that is shown on a line
 LONGEST_SECONDS = 7 * 86400.0
 LOOK_SECONDS = 1.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -135,7 +136,7 @@ def look(place: Path, unit: str = "") -> list[Answer]:
 
 def answer(unit: str, shown: StateFile | None, doubt: str, by_order: Order | None) -> Answer:
     """An operator's order first, then the gate, as far as its word can be believed."""
-    engine = shown.engines.get(unit) if shown else None
+    engine = _engine(shown, unit) if shown else None
     if by_order is not None:
         text = f"by order of {by_order.by}, until {by_order.until}: {by_order.reason}"
         return Answer(unit, OPEN, text, engine, by_order)
@@ -158,6 +159,11 @@ def _shown(place: Path, now_ms: int, boot_id: str) -> tuple[StateFile | None, st
         return None, str(error)
     doubt = DOUBTS.get(state.standing(shown, now_ms, boot_id), "")
     return shown, doubt or ("the daemon has stopped" if shown.pid is None else "")
+
+
+def _engine(shown: StateFile, unit: str) -> EngineState | None:
+    """By its own unit, or by that of its stand-in, which stands on the same hardware."""
+    return shown.engines.get(unit) or next((engine for engine in shown.engines.values() if engine.stand_in == unit), None)
 
 
 def _is_over(until: str) -> bool:
@@ -205,8 +211,16 @@ def describe(each: Answer) -> str:
     since = f" since {engine.since}" if engine and engine.since and known else ""
     where = f" ({known}{since})" if known else ""
     name = f"{each.unit}: " if each.unit else ""
-    why = f": {each.why}" if each.why else ""
+    why = f": {brief(each.why)}" if each.why else ""
     return clean(f"{name}{WORDS[each.code]}{where}{why}")
+
+
+def brief(why: str) -> str:
+    """The first reasons, which are what is bad; behind them stands what is not known because of it."""
+    if len(why) <= MOST_OF_A_REASON:
+        return why
+    kept = why[:MOST_OF_A_REASON]
+    return f"{kept.rpartition('; ')[0] or kept}; ... (--json has all)"
 
 
 def hint(each: Answer) -> str:

@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any
 
+from xidwatch.cli.gate import brief
 from xidwatch.clock import BOOT_ID
 from xidwatch.places import STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, state
@@ -91,7 +92,7 @@ def _engine(unit: str, engine: EngineState) -> list[str]:
     gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
     lines = [f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}"]
     if engine.state:
-        since, why = f" since {engine.since}" if engine.since else "", f": {clean(engine.why)}" if engine.why else ""
+        since, why = f" since {engine.since}" if engine.since else "", f": {clean(brief(engine.why))}" if engine.why else ""
         lease = f", one start granted until {engine.lease}" if engine.lease else ""
         lines.append(f"    gate {engine.state}{since}, {MAY_START[engine.may_start]}{lease}{why}")
     if engine.order:

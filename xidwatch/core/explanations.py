@@ -122,5 +122,5 @@ def conduct(event: KernelEvent, conditions: Iterable[Rule]) -> list[str]:
 
 def _consequences(rule: Rule) -> str:
     told = ["opens an incident", "takes a dump"] if rule.opens_incident else []
-    told += ["asks for the engine above it to be stopped (this version watches engines, and stops none)"] if rule.stops_engine else []
+    told += ["stops an engine that stands on it, if xidwatch supervises that (`[[engines]]`)"] if rule.stops_engine else []
     return f": {', '.join(told)}" if told else ""

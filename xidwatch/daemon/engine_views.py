@@ -37,7 +37,14 @@ def shown(
         gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
         if not gpus and stands_on is not None and stands_on.known:  # in this boot nobody has seen it run
             gpus, by = tuple(sorted(gpu.name for gpu in stands_on.gpus.values())), "before"
-        seen = EngineState(unit=unit, invocation_id=_word(values, "invocation_id"), gpus=gpus, gpus_by=by, order=_order(orders, each.unit))
+        seen = EngineState(
+            unit=unit,
+            invocation_id=_word(values, "invocation_id"),
+            gpus=gpus,
+            gpus_by=by,
+            order=_order(orders, each.unit),
+            stand_in=each.after_incident_unit,
+        )
         found[each.unit] = seen
         if gate is not None and stands_on is not None:
             against = gate_view.against(conditions, stands_on.names)
@@ -62,6 +69,7 @@ def _with_gate(
         gpus_by=seen.gpus_by,
         order=seen.order,
         recovery=rungs,
+        stand_in=seen.stand_in,
     )
 
 

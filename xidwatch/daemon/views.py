@@ -81,6 +81,20 @@ def _late(behind_seconds: float) -> float:
     return behind_seconds if behind_seconds > RECORDER_LATE_SECONDS else 0.0
 
 
+def _probes(history: ProbeHistory, stuck: Mapping[str, float], now: Moment) -> dict[str, ProbeState]:
+    return {
+        name: ProbeState(
+            success=answer.in_full,
+            asked=answer.ended != "not-asked",
+            partly=answer.ended == "done" and not answer.in_full,
+            age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
+            stuck_s=round(stuck.get(name, 0.0), 1),
+            text=answer.trouble,
+        )
+        for name, answer in history.answers.items()
+    }
+
+
 def state_file(
     rules: tuple[Rule, ...],
     state: State,
@@ -111,17 +125,6 @@ def state_file(
         for c, rule in shown
         if c.status is not Status.NOT_APPLICABLE
     )
-    probes = {
-        name: ProbeState(
-            success=answer.in_full,
-            asked=answer.ended != "not-asked",
-            partly=answer.ended == "done" and not answer.in_full,
-            age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
-            stuck_s=round(stuck.get(name, 0.0), 1),
-            text=answer.trouble,
-        )
-        for name, answer in history.answers.items()
-    }
     return StateFile(
         boot_id=boot_id,
         mono_ms=int(now.mono * 1000),
@@ -133,7 +136,7 @@ def state_file(
         time=iso(now.wall),
         pid=pid,
         incident=state.incident.id if state.incident else None,
-        probes=probes,
+        probes=_probes(history, stuck, now),
         engines=dict(engines),
         baseline=baseline,
         maintenance=_maintenance(state.maintenance),

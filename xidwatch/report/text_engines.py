@@ -29,7 +29,7 @@ def engines(case: Case) -> list[Line]:
 def _engine(engine: Engine, began: float) -> list[Line]:
     state = f"{engine.state} since {words.stamp(engine.since, near=began)}" if engine.state else "no word of its gate is on record"
     why = f": {words.clean(engine.why)}" if engine.why else ""
-    lines = paragraph(f"{words.clean(engine.unit)}: {words.clean(state)}{why}", "bad" if engine.state in WORRYING else "")
+    lines = paragraph(f"{words.clean(engine.unit)}: {words.clean(state)}{why}", "bad" if engine.state in WORRYING else "", most=4)
     left_out = engine.left_out + max(0, len(engine.steps) - MOST_STEPS)
     for step in engine.steps[:MOST_STEPS]:
         lines += paragraph(f"{words.clock(step.wall)}  {_step(step)}", _style(step), indent="    ", hanging=" " * 18, most=3)

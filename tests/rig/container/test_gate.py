@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -81,3 +82,50 @@ def test_the_answer_is_quick(host: Host) -> None:
         took.append(time.monotonic() - began)
     print(f"xidwatch gate: {min(took):.3f} s, with the way into the container")
     assert min(took) < 0.5
+
+
+def supervised(host: Host) -> None:
+    """The daemon, in whose configuration the engine is, with a baseline that somebody has accepted."""
+    gated(host)
+    engine = f'[[engines]]\nunit = "{ENGINE}"\ngpus = "all"\nsettle = "2s"\nback_off = "1s"\n'
+    host.configure(interval="1s", more_tables=engine)
+    host.start()
+    host.until("a baseline worth accepting", lambda: host.container.attempt("xidwatch", "check", "--accept", "--yes").returncode == 0)
+
+
+def gate(host: Host) -> tuple[int, str]:
+    """What `xidwatch gate` says, as a script would hear it."""
+    said = json.loads(host.container.attempt("xidwatch", "gate", ENGINE, "--json").stdout)
+    return {"open": 0, "closed": 2, "unknown": 3}[said["gate"]], said["state"]
+
+
+def test_what_was_skipped_is_started_once_it_is_proven_and_stopped_when_its_hardware_is_gone(host: Host) -> None:
+    """On the lease of one start, which its own condition asks for; then the gate is closed and says what could help."""
+    supervised(host)
+    host.run("systemctl", "start", ENGINE)
+    host.until("it is started by xidwatch", lambda: host.container.show(ENGINE, "ActiveState") == {"ActiveState": "active"})
+    host.until("it is ready", lambda: gate(host) == (0, "RUNNING"))
+    host.run("xidwatch", "gate", ENGINE)
+    host.lose_switch()
+    host.until("it is stopped", lambda: gate(host) == (2, "HELD"))
+    assert host.container.show(ENGINE, "ActiveState") == {"ActiveState": "inactive"}
+    host.run("systemctl", "start", ENGINE)
+    assert host.container.show(ENGINE, "ActiveState", "Result") == {"ActiveState": "inactive", "Result": "exec-condition"}
+    assert "PCI removal of 0000:0f:00.0 and rescan" in host.run("xidwatch", "gate", ENGINE, status=2)
+    page = host.container.attempt("xidwatch", "report").stdout
+    assert "WHAT THE GATE DID" in page
+    assert "STOPPING (was RUNNING)" in page
+
+
+def test_an_operators_order_goes_past_what_is_known(host: Host) -> None:
+    """On hardware that is gone too: it starts, it is left alone, and when the order is taken back it is as before."""
+    supervised(host)
+    host.lose_switch()
+    host.run("xidwatch", "gate", ENGINE, "--open-for", "1h", "--reason", "the readings are wrong")
+    host.run("systemctl", "start", ENGINE)
+    host.ticks_more(4)
+    assert host.container.show(ENGINE, "ActiveState") == {"ActiveState": "active"}
+    host.run("xidwatch", "gate", ENGINE, "--close")
+    host.run("systemctl", "stop", ENGINE)
+    host.run("systemctl", "start", ENGINE)
+    assert host.container.show(ENGINE, "ActiveState") == {"ActiveState": "inactive"}

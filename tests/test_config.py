@@ -142,16 +142,6 @@ def test_an_engine_needs_its_unit_only() -> None:
     assert parse_config(whole).engines[0].gpus == ("0000:11:00.0", "PCI:0000:12:00")
     assert parse_config(as_mapping(parse_config(whole))) == parse_config(whole)
     assert parse_config(engine(gpus="all")).engines[0].gpus == "all"
-    supervised = {"settle": "2m", "ready_within": "20m", "stop_within": "3m", "back_off": "5m", "window": "2h", "most_starts": 2}
-    more = {"health": "http://127.0.0.1:8000/health", "after_incident_unit": "gentle.service", "power_limit_watts": 280.0}
-    (found,) = parse_config(engine(**supervised, **more)).engines
-    assert (found.settle, found.most_starts, found.health, found.after_incident_unit, found.power_limit_watts) == (
-        "2m",
-        2,
-        "http://127.0.0.1:8000/health",
-        "gentle.service",
-        280.0,
-    )
 
 
 # --- refused
@@ -263,11 +253,6 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no GPU": (engine(gpus=[]), 'engines[0].gpus: an engine without GPUs needs no list: leave `gpus` out, or write "found"'),
     "an index for a GPU": (engine(gpus=["0"]), "engines[0].gpus: not a PCI address: '0' (expected dddd:bb:dd.f)"),
     "a GPU twice": (engine(gpus=["0000:11:00.0", "00000000:11:00.0"]), "engines[0].gpus: a GPU is named twice"),
-    "no time to start in": (engine(ready_within="0s"), 'engines[0].ready_within: must be at least "1s", not "0s"'),
-    "a health page elsewhere": (
-        engine(health="http://10.0.0.1/health"),
-        'engines[0].health: only this host is asked, by 127.0.0.1, [::1] or localhost, not "http://10.0.0.1/health"',
-    ),
     "a unit twice": ({"engines": [ENGINE, ENGINE]}, "engines: vllm.service is named twice"),
     "relative directory": ({"evidence_dirs": ["/a", "b"]}, 'evidence_dirs[1]: must be a full path, beginning with "/", not "b"'),
 }

@@ -143,6 +143,20 @@ def state_file(
     )
 
 
+def _probes(history: ProbeHistory, stuck: Mapping[str, float], now: Moment) -> dict[str, ProbeState]:
+    return {
+        name: ProbeState(
+            success=answer.in_full,
+            asked=answer.ended != "not-asked",
+            partly=answer.ended == "done" and not answer.in_full,
+            age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
+            stuck_s=round(stuck.get(name, 0.0), 1),
+            text=answer.trouble,
+        )
+        for name, answer in history.answers.items()
+    }
+
+
 def _maintenance(on: Maintenance | None) -> MaintenanceState | None:
     return MaintenanceState(until=iso(on.until), reason=on.reason, by=on.by) if on else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.rig.vm.build import ROOT
-from tests.rig.vm.guest import PATIENCE_SECONDS, Guest
+from tests.rig.vm.guest import PATIENCE_SECONDS, Failed, Guest
 
 UNIT = "engine.service"
 CONFIG = f"""
@@ -36,8 +36,7 @@ class Engine:
         guest.configure(CONFIG)
         guest.run("xidwatch check --accept --yes")
         guest.run(f"systemctl start {UNIT}")  # which leaves it out: nothing is proven yet in this boot
-        self.until("active")
-        guest.until("it is supervised", lambda: self.supervised_as() == "RUNNING")
+        self.until_gate("RUNNING")
 
     def state(self) -> str:
         """What systemd says of it: active, inactive, failed."""
@@ -46,6 +45,14 @@ class Engine:
     def until(self, *states: str) -> None:
         """Wait for it, however many ticks it takes."""
         self._guest.until(f"{UNIT} is {' or '.join(states)}", lambda: self.state() in states, seconds=2 * PATIENCE_SECONDS)
+
+    def until_gate(self, state: str) -> None:
+        """Wait until its gate is there."""
+        wanted = f"the gate of {UNIT} is {state}"
+        try:
+            self._guest.until(wanted, lambda: self.supervised_as() == state, seconds=2 * PATIENCE_SECONDS)
+        except Failed as error:
+            raise Failed(f"{error}\nits gate: {self._guest.state()['engines'][UNIT]}") from None
 
     def stays(self, *states: str, ticks: int = 8) -> None:
         """Nothing else for so many ticks."""

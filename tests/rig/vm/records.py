@@ -88,6 +88,18 @@ class Records:
         manifest = dumps.load(folder)
         return manifest.state == "complete" and set(self.durable_parts(folder).values()) == {"ok"}
 
+    def order(self, *kinds: str) -> list[str]:
+        """When actions of these kinds began and were over, in the order in which that was written down."""
+        told: list[str] = []
+        began: dict[str, str] = {}
+        for entry in self.entries:
+            if entry.kind == "action" and entry.body["kind"] in kinds:
+                began[entry.id] = entry.body["kind"]
+                told.append(began[entry.id])
+            elif entry.kind == "outcome" and entry.body["for"] in began:
+                told.append(f"{began[entry.body['for']]} is over")
+        return told
+
     def is_whole(self) -> bool:
         """No damaged line, and every record of one run has its number exactly once."""
         numbers = [int(entry.id.rpartition("-")[2]) for entry in self.entries]

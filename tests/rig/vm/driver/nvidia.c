@@ -3,7 +3,8 @@
  *
  * QEMU has no endpoint with AER that says it is a GPU. So below a switch a virtio random number generator is taken from its
  * driver and its cached ids (all that sysfs and driver matching know) become those of a GPU; a virtio disk keeps its driver and
- * becomes an NVMe drive by class. The configuration space stays the device's own: what is read there is what the bus answers.
+ * becomes an NVMe drive by class. Of the configuration space the first word says the same, whenever the device answers at all; the
+ * rest stays its own: what is read there is what the bus answers.
  *
  *     echo '<3>NVRM: ...' > /sys/module/nvidia/parameters/say      a line of kernel origin
  *     echo 100000 > .../flood                                      so many lines of no meaning
@@ -18,6 +19,7 @@
 #define VIRTIO 0x1af4
 #define VIRTIO_DISK 0x1042
 #define VIRTIO_RNG 0x1044
+#define GPU 0x2335
 #define CLASS_NVME 0x010802
 #define CLASS_GPU 0x030200
 
@@ -26,8 +28,34 @@ static bool below_switch(struct pci_dev *dev)
 	return dev->bus->self && pci_pcie_type(dev->bus->self) == PCI_EXP_TYPE_DOWNSTREAM;
 }
 
+static struct pci_ops *raw; /* how every bus is asked */
+static struct pci_ops gpu_ops; /* how one with a GPU on it is */
+
+static int read_gpu(struct pci_bus *bus, unsigned int devfn, int where, int size, u32 *value)
+{
+	int error = raw->read(bus, devfn, where, size, value);
+
+	if (!error && where == 0 && size == 4 && *value == (VIRTIO_RNG << 16 | VIRTIO))
+		*value = GPU << 16 | PCI_VENDOR_ID_NVIDIA;
+	return error;
+}
+
+static void answer_as_gpu(struct pci_bus *bus)
+{
+	if (bus->ops == &gpu_ops)
+		return;
+	if (!raw) {
+		raw = bus->ops;
+		gpu_ops = *raw;
+		gpu_ops.read = read_gpu;
+	}
+	pci_bus_set_ops(bus, &gpu_ops);
+}
+
 static void disguise(struct pci_dev *dev)
 {
+	if (dev->vendor == PCI_VENDOR_ID_NVIDIA && dev->bus->ops == &gpu_ops)
+		dev->class = CLASS_GPU; /* it was away for a while, and its bus was not */
 	if (dev->vendor != VIRTIO || !below_switch(dev))
 		return;
 	if (dev->device == VIRTIO_DISK)
@@ -35,8 +63,9 @@ static void disguise(struct pci_dev *dev)
 	if (dev->device != VIRTIO_RNG)
 		return;
 	dev->vendor = PCI_VENDOR_ID_NVIDIA;
-	dev->device = 0x2335;
+	dev->device = GPU;
 	dev->class = CLASS_GPU;
+	answer_as_gpu(dev->bus);
 }
 
 /* Before the driver core looks for a driver: a GPU that comes back by a rescan is one from the beginning. */
@@ -151,8 +180,13 @@ static int __init nvidia_init(void)
 
 static void __exit nvidia_exit(void)
 {
+	struct pci_dev *dev = NULL;
+
 	pci_unregister_driver(&nvidia_driver);
 	bus_unregister_notifier(&pci_bus_type, &newcomers);
+	while ((dev = pci_get_device(PCI_VENDOR_ID_NVIDIA, GPU, dev)))
+		if (dev->bus->ops == &gpu_ops)
+			pci_bus_set_ops(dev->bus, raw);
 }
 
 module_init(nvidia_init);

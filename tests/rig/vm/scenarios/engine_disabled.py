@@ -7,7 +7,7 @@ from tests.rig.vm.guest import Guest
 def scenario(guest: Guest) -> None:
     engine = Engine(guest)
     guest.switch.vanish()
-    engine.until("inactive", "failed")
+    engine.until_gate("HELD")
     guest.run("systemctl disable engine.service")
     guest.switch.come_back()
     guest.until("the hardware is well", lambda: guest.state()["verdict"] == "healthy")

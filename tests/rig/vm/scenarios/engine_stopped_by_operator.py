@@ -7,5 +7,6 @@ from tests.rig.vm.guest import Guest
 def scenario(guest: Guest) -> None:
     engine = Engine(guest)
     guest.run("systemctl stop engine.service")
+    engine.until_gate("OFF")
     engine.stays("inactive")
     assert engine.supervised_as() == "OFF"

@@ -8,9 +8,11 @@ from tests.rig.vm.scenarios.night import strike
 def scenario(guest: Guest) -> None:
     engine = Engine(guest)
     strike(guest)
-    guest.until_record("outcome", result="ok")
-    engine.until("inactive", "failed")
+    engine.until_gate("HELD")
+    assert engine.state() in {"inactive", "failed"}
     assert engine.gate() == CLOSED
+    told = guest.records().order("TAKE_DUMP", "STOP_ENGINE")
+    assert told == ["TAKE_DUMP", "TAKE_DUMP is over", "STOP_ENGINE", "STOP_ENGINE is over"]
 
     guest.nvml.driver(every=None)
     guest.nvml.remove(3)
@@ -24,6 +26,6 @@ def scenario(guest: Guest) -> None:
     guest.run("sync")
     guest.machine.cut_power()
     guest.machine.start()
-    engine.until("active")
+    engine.until_gate("RUNNING")
     assert engine.gate() == OPEN
     assert engine.answers() == " world"

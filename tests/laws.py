@@ -47,6 +47,7 @@ MAY_IMPORT = {
         "xidwatch.records",
         "xidwatch.daemon",
         "xidwatch.probes",
+        "xidwatch.supervise",
         "xidwatch.replay",
     ),
     "xidwatch.cli": ("xidwatch",),

@@ -35,7 +35,8 @@ BLESS = bool(os.environ.get("XIDWATCH_BLESS"))
 STATE_DIR = Path("STATE")  # a relative place: its length, and so the line breaks, are the same everywhere
 # What the README of each promises, whatever the blessed pages say: incidents, verdict at the end, conditions that were ever TRUE.
 PROMISED: dict[str, tuple[int, str, set[str]]] = {
-    "2026-09-17-switch-supply-trip": (2, "failed", {"GpuLost", "DriverFatalXid", "ConfigSpaceAllOnes"}),
+    "2026-09-17-switch-supply-trip": (2, "healthy", {"GpuLost", "GpuMissing", "DriverFatalXid", "ConfigSpaceAllOnes"}),
+    "engine-comes-back": (1, "healthy", {"GpuLost", "GpuMissing", "DriverFatalXid", "ConfigSpaceAllOnes"}),
     "quiet-day": (0, "healthy", set()),
     "h200-application-xids": (0, "healthy", set()),
     "one-gpu-of-eight": (1, "failed", {"GpuLost", "DriverFatalXid", "ConfigSpaceAllOnes"}),
@@ -43,6 +44,11 @@ PROMISED: dict[str, tuple[int, str, set[str]]] = {
     "rail-sag": (0, "healthy", {"RailOutOfRange"}),
     "card-swapped": (0, "degraded", {"DeviceReplaced"}),
     "nvml-version-mismatch": (0, "healthy", set()),
+}
+# Through which states the gate of its engine goes.
+GATES: dict[str, str] = {
+    "2026-09-17-switch-supply-trip": "RUNNING STOPPING HELD PROVING STARTING RUNNING STOPPING LATCHED",
+    "engine-comes-back": "HELD PROVING STARTING RUNNING STOPPING HELD PROVING STARTING RUNNING",
 }
 # What is shown of a replayed night, by the file it is kept in.
 SHOWN: dict[str, tuple[str, ...]] = {
@@ -172,5 +178,7 @@ def test_a_night_keeps_what_its_readme_promises(night: tuple[Path, str]) -> None
     manifests = [json.loads(path.read_text()) for path in (STATE_DIR / "incidents").glob("*/manifest.json")]
     assert len(manifests) == incidents
     assert {part["status"] for manifest in manifests for part in manifest["parts"]} <= {"ok"}
+    gates = [entry.body for entry in entries if entry.kind == "gate" and entry.body["before"] != entry.body["state"]]
+    assert " ".join(body["state"] for body in gates) == GATES.get(folder.name, "")
     if not incidents:
         assert [entry.body for entry in entries if entry.kind == "action"] == []

@@ -87,3 +87,21 @@ def test_what_all_the_lost_ones_share() -> None:
     assert hardware.shared_parent(under, frozenset({SWITCH})) == CHAINS[SWITCH]
     assert hardware.shared_parent(under, frozenset({SWITCH, GPU})) == CHAINS[SWITCH]
     assert hardware.shared_parent(under, frozenset({DRIVER})) == ""
+
+
+def test_of_what_is_bad_nothing_else_has_to_be_known() -> None:
+    """That the lost card's configuration space cannot be read says nothing that its loss does not."""
+    night = Night()
+    night.set(GPU, {"nvml_status": 15, "config_dword0": Missing.DENIED})
+    night.tick()
+    lost, unclear, _ = hardware.standing(RULES, night.state.conditions, frozenset({GPU}))
+    assert (lost, unclear) == ((f"GpuLost {GPU}",), ())
+    assert night.status(GPU, "ConfigSpaceAllOnes") is Status.UNKNOWN
+
+
+def test_a_place_has_the_name_that_people_know() -> None:
+    """Of a port or a GPU under it; none where nobody is known."""
+    under = hardware.under(Night().state, SETTINGS)
+    assert hardware.name_of(under, CHAINS[SWITCH]) == str(SWITCH)
+    assert hardware.name_of(under, CHAINS[GPU]) == str(GPU)
+    assert hardware.name_of(under, NEIGHBOUR) == ""

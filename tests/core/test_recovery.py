@@ -68,6 +68,13 @@ def test_a_gpu_that_only_asks_for_a_reset_may_be_reset() -> None:
     assert "gpu-reset" in free(seen(true(GPU, "DriverFatalXid", "kernel: Xid 119: GSP timeout")))
 
 
+def test_a_driver_that_has_failed_as_a_whole_needs_a_reboot() -> None:
+    """Also when no line about it says so any more."""
+    now = seen(true(GPU, "GpuLost"), true(DRIVER, "DriverFatalXid", "driver_fatal_lines 1"))
+    assert not free(now) & SOFTWARE
+    assert "reboot" in free(now)
+
+
 def test_the_topmost_is_what_is_removed() -> None:
     """Of a switch with everything below it."""
     now = seen(true(GPU, "GpuLost"), true(SWITCH, "ConfigSpaceAllOnes"), true(DOWNSTREAM, "ConfigSpaceAllOnes"))

@@ -53,6 +53,15 @@ def test_a_start_is_written_down_before_it_is_asked_for() -> None:
     assert moved.gate.lease.action == action.id
 
 
+def test_a_stop_names_the_move_that_it_follows_from() -> None:
+    """Which was written when the hardware was lost; the stop waits for the evidence."""
+    night = Night()
+    night.lose_switch()
+    (moved,) = [output for output in night.look() if isinstance(output, GateMoved)]
+    (action,) = [output for output in night.dumped() if isinstance(output, Action)]
+    assert (action.kind, action.cause) == (ActionKind.STOP_ENGINE, moved.id)
+
+
 def test_three_cards_of_four_are_not_enough() -> None:
     """After a reboot one is missing: whatever the others say, nothing is started."""
     morning = Night().lose_and_stop().again(new_boot=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.clock import BOOT_ID, FakeClock
+from xidwatch.core.gate_model import Gate, GateMoved, GateState
 from xidwatch.core.messages import Closed, Gap, KernelRecord, Learnt, Opened, Output, Row
 from xidwatch.core.model import Action, ActionKind, Incident, KernelEvent, Sample, Severity, Status, Subject, Transition
 from xidwatch.daemon.scribe import CRITICAL, INFO, NOTICE, WARNING, Scribe
@@ -17,6 +18,11 @@ NOW = FakeClock().now()
 PORT = Subject("port", "0000:0f:00.0")
 INCIDENT = Incident("20260917T021008Z-bus-lost-0f", NOW, "t-000001", Severity.CRITICAL, frozenset())
 ACTION = Action("a-000002", NOW, ActionKind.TAKE_DUMP, "t-000001", INCIDENT.id)
+RUNNING, HELD = GateState.RUNNING, GateState.HELD
+
+
+def moved(before: GateState, after: GateState) -> GateMoved:
+    return GateMoved("e-000001", NOW, before, Gate("vllm.service", after, NOW, "GpuLost gpu:0000:11:00.0"))
 
 
 class Evidence:
@@ -73,6 +79,10 @@ WRITTEN: dict[str, tuple[Output, str, list[tuple[int, str]]]] = {
         "kernel",
         [(NOTICE, "kernel log: injected by a process, not acted on: NVRM: Xid 79")],
     ),
+    "gate closes": (moved(RUNNING, HELD), "gate", [(WARNING, "vllm.service RUNNING -> HELD: GpuLost gpu:0000:11:00.0")]),
+    "gate opens": (moved(HELD, RUNNING), "gate", [(NOTICE, "vllm.service HELD -> RUNNING: GpuLost gpu:0000:11:00.0")]),
+    "another reason": (moved(HELD, HELD), "gate", [(NOTICE, "vllm.service HELD: GpuLost gpu:0000:11:00.0")]),
+    "more is known of it": (moved(RUNNING, RUNNING), "gate", []),
     "gap": (Gap("g-000001", NOW, "kmsg", 311), "gap", [(WARNING, "311 records of kmsg are missing from the journal")]),
     "opened": (Opened("i-000001", NOW, INCIDENT), "opened", [(CRITICAL, f"incident {INCIDENT.id} opened")]),
     "closed": (

@@ -327,6 +327,14 @@ def test_a_running_engine_on_bad_hardware_may_not_be_started_again() -> None:
     assert shown.recovery == ()
 
 
+def test_where_it_ran_before_is_shown_until_it_is_seen_to_run() -> None:
+    """After a reboot nobody has seen it on a GPU yet; it is known where it was."""
+    kept = Gate(UNIT, GateState.HELD, SINCE, gpus=("0000:00/03.1/00.0",), gpus_of="found")
+    state = replace(sampled(GOOD)[0], engines=(GateSettings(UNIT),), gates={UNIT: kept})
+    shown = engine_views.shown((EngineConfig(UNIT),), RULES, state, NOW, {})[UNIT]
+    assert (shown.gpus, shown.gpus_by) == (("0000:00/03.1/00.0",), "before")
+
+
 def test_a_granted_start_is_shown_with_its_end() -> None:
     """For the start itself, which asks this file."""
     lease = Lease("a-000001", Moment(NOW.wall + 900, NOW.mono + 900))

@@ -109,3 +109,15 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, complaint: s
     with pytest.raises(FixtureError) as caught:
         Host(text, tmp_path)
     assert str(caught.value).startswith(complaint)
+
+
+def test_a_unit_runs_on_the_gpus_of_the_host_and_the_driver_names_its_processes(tmp_path: Path) -> None:
+    """On all of them unless it says which; a mistake about it is told with its line."""
+    host = Host(f"{HOST}unit vllm.service pids=100,101,102\n", tmp_path)
+    happens(host, "unit vllm.service active")
+    named = [[process.pid for process in host.library.nvmlDeviceGetComputeRunningProcesses_v3(board)] for board in host.library.boards]
+    assert named == [[101], [102]]
+    with pytest.raises(FixtureError, match=r"host\.txt:9: requests: not known"):
+        Host(f"{HOST}unit vllm.service requests=3\n", tmp_path / "other")
+    with pytest.raises(FixtureError, match=r"timeline\.txt:1: engine: ValueError: no `unit sglang\.service` in host\.txt"):
+        happens(host, "engine sglang.service well")

@@ -77,6 +77,7 @@ class Seen:
     lost: tuple[str, ...] = ()  # what is bad under it, in words
     unclear: tuple[str, ...] = ()  # what is not known of it, in words
     parent: str = ""  # the topmost place that all the lost ones share
+    parent_name: str = ""  # whoever is there, as people know it
     incident: str | None = None
     evidence_due: bool = False  # stage one is still being written
     proofs_lacking: tuple[str, ...] | None = None  # None: not looked at this time; empty: every proof holds
@@ -119,7 +120,7 @@ def _of_stopping(gate: Gate, seen: Seen) -> Iterator[tuple[Event, str]]:
         result, detail, _ = seen.stop_result
         if twice := _lost_twice(gate, seen):
             yield Event.LATCH, twice
-        yield Event.STOP_OVER, "; ".join(filter(None, (gate.why, "" if result == "ok" else f"stop: {result}", detail)))
+        yield Event.STOP_OVER, "; ".join(filter(None, (gate.why, ", ".join(filter(None, (f"stop: {result}", detail))))))
     elif waited >= WORD_SECONDS:
         yield Event.STOP_OVER, f"{gate.why}; nobody has said how its stop ended"
 
@@ -183,7 +184,7 @@ def _of_start(gate: Gate, seen: Seen) -> Iterator[tuple[Event, str]]:
         result, detail, _ = seen.start_result
         why = ", ".join(filter(None, (f"start: {result}", detail)))
         if result == "ready":
-            yield Event.READY, detail or "it answers"
+            yield Event.READY, f"it answers: {detail}" if detail else "it answers"
         elif is_up or result in ("not-ready", "timeout"):
             yield Event.NOT_READY_UP, why
         else:
@@ -238,10 +239,13 @@ def backs_off(gate: Gate, at: Moment) -> bool:
 
 def _lost_twice(gate: Gate, seen: Seen) -> str:
     """Two losses of one parent while there was work, and not a word of proof that could tell a supply from a good one."""
-    parents = [loss.parent for loss in gate.losses if loss.parent and abs(seen.at.wall - loss.wall) < LOSSES_SECONDS]
-    if parents and parents.count(parents[-1]) > 1:
-        return f"{parents[-1]} lost twice under load: idle proof is no proof of a supply; `xidwatch gate --reset {gate.unit}`"
-    return ""
+    recent = [loss for loss in gate.losses if loss.parent and abs(seen.at.wall - loss.wall) < LOSSES_SECONDS]
+    same = [loss for loss in recent if loss.parent == recent[-1].parent]
+    if len(same) < 2:
+        return ""
+    minutes = abs(same[-1].wall - same[-2].wall) / 60
+    what = f"what hangs on {seen.parent_name or same[-1].parent} was lost twice under load, {minutes:.0f} min apart"
+    return f"{what}; no idle host can prove its supply: mend that first, then `xidwatch gate --reset {gate.unit}`"
 
 
 def recent_starts(settings: GateSettings, gate: Gate, at: Moment) -> tuple[float, ...]:

@@ -58,6 +58,7 @@ class Gate:
     not_before: float = 0.0  # wall time before which no further start is granted: the back-off
     leftovers: tuple[str, ...] = ()  # processes that outlived the stop, in words for people
     by_itself: bool = False  # OFF: it ended by itself, and nobody meant it to
+    told: str = ""  # id of the record of it as it stands; not kept
     asked: str = ""  # STOPPING: id of the STOP_ENGINE action, "" while the evidence is waited for
     holds_since: Moment | None = None  # PROVING: every proof has held since then
     busy_wall: float = 0.0  # when it was last seen at work; not kept

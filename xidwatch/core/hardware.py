@@ -74,7 +74,10 @@ def _own(state: State, settings: GateSettings, gate: Gate | None) -> list[Subjec
 def standing(
     rules: tuple[Rule, ...], conditions: Mapping[ConditionKey, Tracked], names: frozenset[Subject]
 ) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[Subject]]:
-    """What is bad, what is not known (both in words), and who is bad. One that sleeps was left alone on purpose."""
+    """What is bad, what is not known (both in words), and who is bad. One that sleeps was left alone on purpose.
+
+    Of one that is known to be bad nothing else has to be known.
+    """
     weighty = [rule.type for rule in rules if rule.stops_engine]
     bad: dict[str, list[Subject]] = defaultdict(list)
     unknown: dict[str, list[Subject]] = defaultdict(list)
@@ -85,8 +88,10 @@ def standing(
             elif tracked.condition.status is Status.UNKNOWN and tracked.condition.missing is not Missing.ASLEEP:
                 unknown[type_].append(subject)
     lost = tuple(_words(type_, bad[type_]) for type_ in weighty if type_ in bad)
-    unclear = tuple(f"not known: {_words(type_, unknown[type_])}" for type_ in weighty if type_ in unknown)
-    return lost, unclear, frozenset(subject for subjects in bad.values() for subject in subjects)
+    all_bad = frozenset(subject for subjects in bad.values() for subject in subjects)
+    doubts = {type_: [subject for subject in unknown[type_] if subject not in all_bad] for type_ in weighty if type_ in unknown}
+    unclear = tuple(f"not known: {_words(type_, subjects)}" for type_, subjects in doubts.items() if subjects)
+    return lost, unclear, all_bad
 
 
 def _words(type_: str, subjects: list[Subject]) -> str:
@@ -99,6 +104,12 @@ def shared_parent(stands_on: Under, bad: frozenset[Subject]) -> str:
     """The chain of the lowest device that all the bad ones have in common, of one alone its own; "" when only the driver is bad."""
     places = [place for place, subject in (*stands_on.gpus.items(), *stands_on.ports.items()) if subject in bad]
     return "/".join(_common([place.name.split("/") for place in places])) if places else ""
+
+
+def name_of(stands_on: Under, place: str) -> str:
+    """Whom people know to be at this place; "" when nobody is known there."""
+    there = (subject for known, subject in (*stands_on.ports.items(), *stands_on.gpus.items()) if known.name == place)
+    return next(map(str, there), "")
 
 
 def _common(chains: list[list[str]]) -> list[str]:

@@ -145,6 +145,8 @@ def _reboot(under: Collection[Subject], there: list[Condition], readings: Readin
     said = next((reason for reason in fatal if "reboot" in reason.lower()), "")
     if said:
         return f"the driver asks for a reboot ({said})"
+    if any(condition.type == "DriverFatalXid" and condition.subject.kind == "driver" for condition in there):
+        return "the driver as a whole has failed fatally"
     return "processes are stuck in the driver" if leftovers else ""
 
 

@@ -98,18 +98,18 @@ def _turn_one(now: Step, engine: GateSettings, given: Input, at: Moment) -> None
 
 
 def _put(now: Step, after: Gate, before: Gate, at: Moment) -> str:
-    """The gate as it is now; the id of the record of it, when there is something to record."""
+    """The gate as it is now; the id of the record of it, which is a new one when there is something to record."""
+    is_news = _as_told(after) != _as_told(before)
+    after = replace(after, told=now.id("e") if is_news else before.told)
     now.change(gates={**now.state.gates, after.unit: after})
-    if _as_told(after) == _as_told(before):
-        return ""
-    moved = GateMoved(now.id("e"), at, before.state, after)
-    now.out.append(moved)
-    return moved.id
+    if is_news:
+        now.out.append(GateMoved(after.told, at, before.state, after))
+    return after.told
 
 
 def _as_told(of: Gate) -> Gate:
     """Without what nobody needs to know of later."""
-    return replace(of, busy_wall=0.0, holds_since=None, asked="")
+    return replace(of, busy_wall=0.0, holds_since=None, asked="", told="")
 
 
 # --------------------------------------------------------------------------------------------------- what a gate is shown
@@ -124,13 +124,15 @@ def look(now: Step, engine: GateSettings, given: Input, at: Moment) -> Seen:
     is_tick = isinstance(given, SampleTaken) and at.mono > own.since.mono
     seen_now = _of_either(state, engine) if is_tick or _is_about(given, engine) else None
     stopped, started, reset_by = _answers(given, own)
+    parent = hardware.shared_parent(stands_on, bad)
     return Seen(
         at=at,
         boot_id=state.boot_id,
         unit=seen_now,
         lost=lost,
         unclear=(*unclear, *_unclear(state, stands_on)),
-        parent=hardware.shared_parent(stands_on, bad),
+        parent=parent,
+        parent_name=hardware.name_of(stands_on, parent),
         incident=state.incident.id if state.incident else None,
         evidence_due=bool(state.dumping),
         proofs_lacking=_lacking(state, engine, stands_on, at, seen_now) if is_tick and own.state is GateState.PROVING else None,

@@ -31,8 +31,12 @@ def shown(
     for each in configured:
         subject = Subject("engine", each.unit)
         values = state.readings.get(subject, {})
-        gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
         unit = "/".join(filter(None, (_word(values, "active_state"), _word(values, "sub_state"))))
+        gate, asked = state.gates.get(each.unit), settings.get(each.unit)
+        stands_on = hardware.under(state, asked, gate) if asked is not None else None
+        gpus, by = core_engines.belonging(each.gpus, state.expected.get(subject, {}), everything)
+        if not gpus and stands_on is not None and stands_on.known:  # in this boot nobody has seen it run
+            gpus, by = tuple(sorted(gpu.name for gpu in stands_on.gpus.values())), "before"
         seen = EngineState(
             unit=unit,
             invocation_id=_word(values, "invocation_id"),
@@ -41,12 +45,10 @@ def shown(
             order=_order(orders, each.unit),
             stand_in=each.after_incident_unit,
         )
-        gate, asked = state.gates.get(each.unit), settings.get(each.unit)
         found[each.unit] = seen
-        if gate is not None and asked is not None:
-            under = hardware.under(state, asked, gate).names
-            against = gate_view.against(conditions, under)
-            rungs = _rungs(gate, against, under, state, places)
+        if gate is not None and stands_on is not None:
+            against = gate_view.against(conditions, stands_on.names)
+            rungs = _rungs(gate, against, stands_on.names, state, places)
             found[each.unit] = _with_gate(seen, gate, against, state, now, rungs)
     return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from xidwatch.clock import Clock
+from xidwatch.core.gate_model import GateMoved, GateState
+from xidwatch.core.gate_view import CLOSED
 from xidwatch.core.messages import Closed, Gap, KernelRecord, Opened, Output
 from xidwatch.core.model import Action, Outcome, Severity, Status, Transition
 from xidwatch.daemon import lines
@@ -50,6 +52,11 @@ class Scribe:
                 self.log(NOTICE, f"kernel log: {by}{event.text}{again}", event="kernel", kind=event.kind)
             case Gap(source=source, lost=lost):
                 self.log(WARNING, f"{lost} records of {source} are missing from the journal", event="gap")
+            case GateMoved(before=before, gate=gate) if before is not gate.state:
+                priority = WARNING if gate.state in CLOSED else NOTICE
+                self.log(priority, f"{gate.unit} {before} -> {gate.state}: {gate.why}", event="gate", unit=gate.unit, state=str(gate.state))
+            case GateMoved(gate=gate) if gate.state is GateState.HELD:
+                self.log(NOTICE, f"{gate.unit} {gate.state}: {gate.why}", event="gate", unit=gate.unit, state=str(gate.state))
             case Opened(incident=incident):
                 self.log(CRITICAL, f"incident {incident.id} opened", event="opened", incident=incident.id)
             case Closed(incident=incident):

@@ -97,6 +97,8 @@ class EngineProbe:
         cgroup_root: Path,
         proc_root: Path,
         monotonic: Callable[[], float] = time.monotonic,
+        listener: Listener | None = None,
+        ask_pages: Callable[..., dict[str, engine_http.Answer]] = engine_http.ask_all,
     ) -> None:
         self._engines = engines
         self._systemctl = systemctl
@@ -105,7 +107,8 @@ class EngineProbe:
         self._proc_root = proc_root
         self._monotonic = monotonic
         self._processes_until = 0.0  # monotonic
-        self._listener = Listener(engine_units.MOST_BYTES, monotonic=monotonic)
+        self._listener = listener or Listener(engine_units.MOST_BYTES, monotonic=monotonic)
+        self._ask_pages = ask_pages
 
     # ----------------------------------------------------------------------------------------------------- requests
 
@@ -216,7 +219,7 @@ class EngineProbe:
 
     def _report_metrics(self, deadline: float, emit: Emit) -> None:
         endpoints = {engine.unit: engine.endpoint for engine in self._engines if engine.endpoint is not None}
-        answers = engine_http.ask_all(endpoints, deadline, monotonic=self._monotonic)
+        answers = self._ask_pages(endpoints, deadline, monotonic=self._monotonic)
         for engine in self._engines:
             if engine.unit in answers:
                 self._tell(engine, self._figures(engine, answers[engine.unit]), emit)

@@ -29,8 +29,10 @@ from xidwatch.probes.worker import Lines, Serving
 from xidwatch.records import frames
 from xidwatch.records.frames import Answer, Frame, LogLine
 from xidwatch.records.store import Store
+from xidwatch.replay import supervision
 from xidwatch.replay.clock import OwnTime, VirtualClock, VirtualLoop
 from xidwatch.replay.host import Host
+from xidwatch.replay.strand import Pause, Strand
 
 FIRST_PID = 4_194_305  # PID_MAX_LIMIT of 64-bit kernels is 4,194,304
 HANGS = float("inf")
@@ -196,7 +198,17 @@ def _host(host: Host, _time: OwnTime, _: Mapping[str, Any]) -> Probe:
     return HostProbe(host.procfs)
 
 
-_PROBES: dict[str, Callable[[Host, OwnTime, Mapping[str, Any]], Probe]] = {"nvml": _nvml, "pci": _pci, "hwmon": _hwmon, "host": _host}
+def _engine(host: Host, time: OwnTime, options: Mapping[str, Any]) -> Probe:
+    return supervision.probe(host.units, options, time.mono)
+
+
+_PROBES: dict[str, Callable[[Host, OwnTime, Mapping[str, Any]], Probe]] = {
+    "nvml": _nvml,
+    "pci": _pci,
+    "hwmon": _hwmon,
+    "host": _host,
+    "engine": _engine,
+}
 
 
 # --------------------------------------------------------------------------------------------------------------- recorder
@@ -274,8 +286,35 @@ class DumpChild(Child):
         self.say(dump_frames.encode(message))
 
 
+# --------------------------------------------------------------------------------------------------------------- engines
+
+
+class EngineChild(Child):
+    """A worker that stops or starts one engine. It waits within itself, as the real one does."""
+
+    def __init__(self, stage: Stage, theirs: socket.socket, _name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(stage, theirs, frames.MAX_LINE)
+        self._job = options
+        self._strand = Strand(self._work, stage.loop.after)
+        stage.loop.after(0.0, self._strand.go_on)
+
+    def heard(self, line: bytes) -> None:
+        """Nothing is said to it: what it is to do it was born with."""
+
+    def _work(self, pause: Pause) -> None:
+        self._tell(supervision.work(self.stage.host.units, self._job, self.time.mono, lambda seen: self._tell({"seen": seen}), pause))
+
+    def _tell(self, message: Mapping[str, object]) -> None:
+        self.say(dump_frames.encode(message))
+
+    def finish(self) -> None:
+        """The engine goes on; it is systemd's."""
+        self._strand.end()
+
+
 _KINDS: dict[str, Callable[[Stage, socket.socket, str, Mapping[str, Any]], Child]] = {
     "xidwatch.probes.worker:main": ProbeChild,
     "xidwatch.daemon.recorder:main": RecorderChild,
     "xidwatch.daemon.forensics:main": DumpChild,
+    "xidwatch.supervise.worker:main": EngineChild,
 }

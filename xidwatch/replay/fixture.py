@@ -23,7 +23,7 @@ from xidwatch.replay.script import Event, FixtureError, events
 
 HOST, TIMELINE, KMSG, CONFIG = "host.txt", "timeline.txt", "kmsg.txt", "config.toml"
 BOOT, START, STOP, KILL = "boot", "start", "stop", "kill"
-RUN_VERBS = (BOOT, START, STOP, KILL, "late", "hang", "clock", "uevent", "note", "end")
+RUN_VERBS = (BOOT, START, STOP, KILL, "late", "hang", "clock", "uevent", "note", "accept", "reset", "end")
 _BOUNDARY = re.compile(r"#\s*boot\b")
 _STAMP = re.compile(r"[0-9]+,[0-9]+,([0-9]+),")
 

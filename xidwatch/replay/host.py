@@ -3,6 +3,7 @@
     driver version=580.95.05
     proc   memory_gib=256 load=3.1 busy=0.1
     chip   nct6798 platform/nct6775.656 driver=nct6775 in5_input=1008
+    unit   vllm.service pids=4700,4711,4712                see `units`
     0000:00:03.1 root 1022:1453 aer=firmware               see `bus` for the tree, `nvml` for what a GPU can be told
       0000:11:00.0 gpu 10de:2204 1458:403b name="NVIDIA GeForce RTX 3090" limit_watts=350
 
@@ -22,6 +23,7 @@ from xidwatch.replay.clock import VirtualClock
 from xidwatch.replay.nvml import Board, Library
 from xidwatch.replay.script import Event, FixtureError, Words, lines
 from xidwatch.replay.sensors import PROC, Proc, Sensors
+from xidwatch.replay.units import Units
 
 LOST, RESET_REQUIRED = 15, 16
 ALL_GPUS = "gpus"
@@ -37,6 +39,8 @@ class Host:
         self.sensors = Sensors(self.sysfs)
         self.proc = Proc(self.procfs, dict(PROC))
         self.library = Library("580.95.05")
+        self.units = Units(place)
+        self.library.holders = lambda board: self.units.holders(str(PciAddress.parse(board.bus_id)))
         self._clock: VirtualClock | None = None
         told = list(lines(text, "host.txt"))
         functions, aer = _functions(line for line in told if line.words[0] not in _ABOUT)
@@ -51,6 +55,7 @@ class Host:
         """The machine has started."""
         self._clock = clock
         self.library.begin(clock)
+        self.units.begin(clock)
         self.proc.begin()
 
     def apply(self, event: Event) -> bool:
@@ -84,6 +89,12 @@ class Host:
     def _add_chip(self, line: Words) -> None:
         _, name, place = line.words
         self.sensors.add(name, place, line.options.get("driver", ""), {key: text for key, text in line.options.items() if key != "driver"})
+
+    def _add_unit(self, line: Words) -> None:
+        try:
+            self.units.add(line, [function.address for function in self.bus.gpus])
+        except ValueError as error:
+            raise line.error(str(error)) from error
 
     # --------------------------------------------------------------------------------------------------------- events
 
@@ -182,6 +193,7 @@ _ABOUT: dict[str, Callable[[Host, Words], None]] = {
     "driver": Host._driver,  # noqa: SLF001
     "proc": Host._proc,  # noqa: SLF001
     "chip": Host._add_chip,  # noqa: SLF001
+    "unit": Host._add_unit,  # noqa: SLF001
 }
 _VERBS: dict[str, Callable[[Host, Words], None]] = {
     "set": Host._set,  # noqa: SLF001
@@ -191,6 +203,8 @@ _VERBS: dict[str, Callable[[Host, Words], None]] = {
     "driver": Host._driver,  # noqa: SLF001
     "proc": Host._proc,  # noqa: SLF001
     "chip": Host._chip,  # noqa: SLF001
+    "unit": lambda host, line: host.units.tell(line),
+    "engine": lambda host, line: host.units.temper(line),
     "die": _each(Bus.die),
     "revive": _each(Bus.revive),
     "clear": _each(Bus.clear),

@@ -105,6 +105,7 @@ class Library:
         self.version = version
         self.error = 0
         self.boards: list[Board] = []  # in index order
+        self.holders: Callable[[Board], list[int]] = lambda _board: []  # the processes on one
         self._clock: VirtualClock | None = None
 
     def begin(self, clock: VirtualClock) -> None:
@@ -208,7 +209,7 @@ _OF_BOARD: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetCurrPcieLinkGeneration": lambda _, board: board.generation,
     "nvmlDeviceGetCurrPcieLinkWidth": lambda _, board: board.width,
     "nvmlDeviceGetPcieReplayCounter": lambda _, board: board.replays,
-    "nvmlDeviceGetComputeRunningProcesses_v3": lambda _, _board: [],
+    "nvmlDeviceGetComputeRunningProcesses_v3": lambda library, board: [SimpleNamespace(pid=pid) for pid in library.holders(board)],
     "nvmlDeviceGetSamples": lambda library, board, _kind, after_us: library._samples(board, after_us),  # noqa: SLF001
     "nvmlDeviceGetFieldValues": lambda library, board, numbers: library._fields(board, numbers),
 }

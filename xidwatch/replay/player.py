@@ -6,6 +6,8 @@
     clock +2h            somebody sets the wall clock
     uevent remove ADDR   the kernel announces it
     note TEXT            `xidwatch note`
+    accept               `xidwatch check --accept`: who is here now is who should be
+    reset UNIT           `xidwatch gate --reset`
     end                  nothing happens any more; the replay ends here
 
 Law: it lets things happen in order and decides nothing; the daemon is the one that runs as a service.
@@ -24,6 +26,7 @@ from pathlib import Path
 
 from xidwatch.config import Rules
 from xidwatch.core.rules import seconds
+from xidwatch.daemon import gates
 from xidwatch.daemon.announcements import Announcements
 from xidwatch.daemon.metrics import page
 from xidwatch.daemon.notify import Notifier
@@ -33,7 +36,7 @@ from xidwatch.daemon.rundir import STATE, RunDir
 from xidwatch.daemon.service import Daemon
 from xidwatch.daemon.settings import Settings
 from xidwatch.daemon.uevents import Uevent
-from xidwatch.records import files
+from xidwatch.records import files, offer
 from xidwatch.records import state as state_record
 from xidwatch.records.frames import LogLine
 from xidwatch.replay.children import FIRST_PID, HANGS, Stage, staged
@@ -48,6 +51,7 @@ METRICS = "metrics.txt"
 RUN = "run"
 MEMORY = Path("/dev/shm")  # noqa: S108  folders in it have names that nobody guesses
 PCI_CLASS = "PCI_CLASS"
+ROOT, OPERATOR = 0, "operator"  # who does what is done through the control socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +125,13 @@ class _Session:
         for record in ring:
             self.hear(record)
         config = given.fixture.config
-        chosen = tuple(spec for spec in specs(config) if spec.name != "engine")
         settings = Settings(
             given.state_dir,
             self._rundir.path,
             config,
             given.rules,
             log="plain",
-            specs=chosen,
+            specs=specs(config),
             oneself=Oneself(FIRST_PID, by_systemd=True, is_root=True, replays=given.fixture.name),
             nursery=staged(self.stage),
         )
@@ -146,6 +149,11 @@ class _Session:
     def hear(self, record: Record) -> None:
         """The kernel says something."""
         os.write(self._log, record.text.encode())
+
+    def may_start(self, unit: str) -> bool:
+        """What a unit's own condition is told: by the state file alone."""
+        shown = state_record.read(self._rundir.path / STATE).engines.get(unit)
+        return shown is not None and shown.may_start is True
 
     def announce(self, event: Uevent) -> None:
         """The kernel announces something."""
@@ -185,6 +193,7 @@ class _Player:
         self._given = given
         self._scratch = scratch
         self._host = Host(given.fixture.host, scratch)
+        self._host.units.may_start = lambda unit: self._session is not None and self._session.may_start(unit)
         self._clock = VirtualClock("", 0.0)
         self._boots_at = 0.0
         self._boots = 0
@@ -290,6 +299,18 @@ class _Player:
     def _note(self, event: Event) -> None:
         self._running(event).daemon.scribe.record("note", {"text": " ".join(event.line.words), "uid": 0})
 
+    def _accept(self, event: Event) -> None:
+        session = self._running(event)
+        session.loop.settle()
+        baselines = session.daemon.baselines
+        offered = offer.from_plain(baselines.answer({"do": "baseline"}, ROOT)["offer"])
+        baselines.answer({"do": "accept-baseline", "digest": offered.digest, "user": OPERATOR}, ROOT)
+
+    def _reset(self, event: Event) -> None:
+        (unit,) = event.line.words
+        daemon = self._running(event).daemon
+        daemon.take(gates.reset({"unit": unit, "user": OPERATOR}, ROOT, daemon.gates, self._clock.now()))
+
     def _end(self, _event: Event) -> None:
         """The time has been reached: that is all."""
 
@@ -329,5 +350,7 @@ _VERBS: dict[str, Callable[[_Player, Event], None]] = {
     "clock": _Player._set_clock,  # noqa: SLF001
     "uevent": _Player._uevent,  # noqa: SLF001
     "note": _Player._note,  # noqa: SLF001
+    "accept": _Player._accept,  # noqa: SLF001
+    "reset": _Player._reset,  # noqa: SLF001
     "end": _Player._end,  # noqa: SLF001
 }

@@ -69,7 +69,7 @@ class Shown:
 class Service:
     """A unit by its name. `on_shown` gets it as it is whenever that is news, in the quantities of the engine probe.
 
-    Other places than the host's own: `systemctl`, `cgroup_root`, `proc_root`.
+    Other places than the host's own: `systemctl`, `cgroup_root`, `proc_root`; `listener`: another way to ask.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Service:
         cgroup_root: Path = CGROUPS,
         proc_root: Path = PROC,
         monotonic: Callable[[], float] = time.monotonic,
+        listener: Listener | None = None,
     ) -> None:
         self.unit = unit
         self.proc_root = proc_root
@@ -89,7 +90,7 @@ class Service:
         self._monotonic = monotonic
         self._on_shown = on_shown
         self._told: Mapping[str, object] = {}
-        self._listener = Listener(engine_units.MOST_BYTES, monotonic=monotonic, hears_errors=True)
+        self._listener = listener or Listener(engine_units.MOST_BYTES, monotonic=monotonic, hears_errors=True)
         self._group: Path | None = None
 
     def show(self) -> Shown | None:
@@ -134,7 +135,8 @@ class Service:
         }
         if values != self._told:
             self._told = values
-            self._on_shown({**values, "processes": len(self.processes())})
+            pids = self.processes()
+            self._on_shown({**values, "processes": len(pids), "pids": " ".join(map(str, pids))})
 
 
 def _read(told: Mapping[str, str]) -> Shown:

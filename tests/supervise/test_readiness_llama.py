@@ -1,0 +1,38 @@
+"""Readiness against a real llama.cpp server; skipped where `pip install xllamacpp gguf` was not done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.harness import PATIENCE_SECONDS, ROOT, free_port, poll_until
+from tests.fakes import llama
+from xidwatch.supervise.readiness import Pages
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not llama.is_there(), reason=f"needs {', '.join(llama.NEEDED)}")]
+
+
+def test_an_engine_is_ready_when_a_token_has_come(tmp_path: Path) -> None:
+    """Refused, or 503 while the model is loaded; then a token of the model that it names itself; refused again when it is gone."""
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    pages = Pages(health=f"{base}/health", probe=f"{base}/v1")
+    assert not pages.ask(time.monotonic() + 5).ready
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    command = [sys.executable, "-m", "tests.fakes.llama", str(tmp_path), str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        words = poll_until(
+            "it is ready", lambda: (said := pages.ask(time.monotonic() + PATIENCE_SECONDS)).ready and said.words, 3 * PATIENCE_SECONDS
+        )
+        print(words)
+        assert str(words).startswith("health page: 200; one token of ")
+    finally:
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
+    assert not pages.ask(time.monotonic() + 5).ready

@@ -9,7 +9,7 @@ from xidwatch.clock import iso
 from xidwatch.core import watch
 from xidwatch.core.gate_model import Maintenance
 from xidwatch.core.kernel import XidClass, XidRule
-from xidwatch.core.model import Condition, Moment, Readings, Sample, Severity, Status, Subject, Value
+from xidwatch.core.model import Moment, Readings, Sample, Severity, Status, Subject, Value
 from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
@@ -81,18 +81,6 @@ def _late(behind_seconds: float) -> float:
     return behind_seconds if behind_seconds > RECORDER_LATE_SECONDS else 0.0
 
 
-def _condition(condition: Condition, rule: Rule) -> ConditionState:
-    return ConditionState(
-        subject=str(condition.subject),
-        type=condition.type,
-        status=condition.status,
-        since=iso(condition.since.wall),
-        reason=condition.reason,
-        severity=rule.severity,
-        advice=rule.advice if condition.status is Status.TRUE else "",
-    )
-
-
 def state_file(
     rules: tuple[Rule, ...],
     state: State,
@@ -110,18 +98,19 @@ def state_file(
 ) -> StateFile:
     """/run/xidwatch/state.json: no secrets, readable by everyone. The last one of a run has no `pid`, and knows nothing any more."""
     shown = sorted(watch.conditions_with_severity(rules, state), key=lambda pair: (pair[0].type, pair[0].subject))
-    conditions = tuple(_condition(c, rule) for c, rule in shown if c.status is not Status.NOT_APPLICABLE)
-    probes = {
-        name: ProbeState(
-            success=answer.in_full,
-            asked=answer.ended != "not-asked",
-            partly=answer.ended == "done" and not answer.in_full,
-            age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
-            stuck_s=round(stuck.get(name, 0.0), 1),
-            text=answer.trouble,
+    conditions = tuple(
+        ConditionState(
+            subject=str(c.subject),
+            type=c.type,
+            status=c.status,
+            since=iso(c.since.wall),
+            reason=c.reason,
+            severity=rule.severity,
+            advice=rule.advice if c.status is Status.TRUE else "",
         )
-        for name, answer in history.answers.items()
-    }
+        for c, rule in shown
+        if c.status is not Status.NOT_APPLICABLE
+    )
     return StateFile(
         boot_id=boot_id,
         mono_ms=int(now.mono * 1000),
@@ -133,11 +122,25 @@ def state_file(
         time=iso(now.wall),
         pid=pid,
         incident=state.incident.id if state.incident else None,
-        probes=probes,
+        probes=_probes(history, stuck, now),
         engines=dict(engines),
         baseline=baseline,
         maintenance=_maintenance(state.maintenance),
     )
+
+
+def _probes(history: ProbeHistory, stuck: Mapping[str, float], now: Moment) -> dict[str, ProbeState]:
+    return {
+        name: ProbeState(
+            success=answer.in_full,
+            asked=answer.ended != "not-asked",
+            partly=answer.ended == "done" and not answer.in_full,
+            age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
+            stuck_s=round(stuck.get(name, 0.0), 1),
+            text=answer.trouble,
+        )
+        for name, answer in history.answers.items()
+    }
 
 
 def _maintenance(on: Maintenance | None) -> MaintenanceState | None:

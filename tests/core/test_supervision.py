@@ -518,3 +518,17 @@ def test_nothing_is_asked_of_a_look() -> None:
     """A look at the bus while all is well moves no gate."""
     night = Night()
     assert asked(night.look(SWITCH), ActionKind.STOP_ENGINE) == []
+
+
+def test_a_stop_and_a_start_name_the_move_that_they_follow_from() -> None:
+    """By the id of a record that is written before them."""
+    night = Night()
+    night.lose_switch().look()
+    outputs = [*night.dumped()]
+    night.stopped()
+    outputs += night.mended().settle()
+    acts = [each for each in outputs if isinstance(each, Action) and each.kind in {ActionKind.STOP_ENGINE, ActionKind.START_ENGINE}]
+    assert [each.kind for each in acts] == [ActionKind.STOP_ENGINE, ActionKind.START_ENGINE]
+    for act in acts:
+        before = outputs[: outputs.index(act)]
+        assert act.cause in {each.id for each in before if isinstance(each, GateMoved)}

@@ -9,12 +9,12 @@ from xidwatch.clock import iso
 from xidwatch.core import watch
 from xidwatch.core.gate_model import Maintenance
 from xidwatch.core.kernel import XidClass, XidRule
-from xidwatch.core.model import Condition, Moment, Readings, Sample, Severity, Status, Subject, Value
+from xidwatch.core.model import Moment, Readings, Sample, Severity, Status, Subject, Value
 from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon.metrics import ProbeView, Snapshot
-from xidwatch.records.state import BaselineState, ConditionState, EngineState, MaintenanceState, ProbeState, StateFile
+from xidwatch.records.state import BaselineState, EngineState, MaintenanceState, ProbeState, StateFile
 
 RECORDER_LATE_SECONDS = 5.0
 PRESET_CLASSES = frozenset({XidClass.APPLICATION, XidClass.ECHO, XidClass.HARDWARE, XidClass.LINK, XidClass.MEMORY, XidClass.THERMAL})
@@ -79,18 +79,6 @@ class ProbeHistory:
 def _late(behind_seconds: float) -> float:
     """A batch under way is no delay."""
     return behind_seconds if behind_seconds > RECORDER_LATE_SECONDS else 0.0
-
-
-def _condition(condition: Condition, rule: Rule) -> ConditionState:
-    return ConditionState(
-        subject=str(condition.subject),
-        type=condition.type,
-        status=condition.status,
-        since=iso(condition.since.wall),
-        reason=condition.reason,
-        severity=rule.severity,
-        advice=rule.advice if condition.status is Status.TRUE else "",
-    )
 
 
 def state_file(

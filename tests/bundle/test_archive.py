@@ -119,6 +119,14 @@ def test_the_same_records_give_the_same_bytes(night: Path, tmp_path: Path) -> No
     assert (tmp_path / "a.tar.gz").stat().st_mode & 0o777 == 0o600
 
 
+def test_zstandard_where_this_python_has_it(night: Path, tmp_path: Path) -> None:
+    """By the name of the file; without it that is said, and nothing is written."""
+    file = tmp_path / "a.tar.zst"
+    code = bundle(night, file)
+    assert (code, file.exists()) in ((0, True), (73, False))
+    assert code == 73 or file.read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+
+
 def test_nothing_is_overwritten_unless_one_says_so(night: Path, tmp_path: Path) -> None:
     """The file that was there is as it was."""
     file = tmp_path / "a.tar.gz"

@@ -61,7 +61,7 @@ def gather(state_dir: Path, known: Known) -> Gathered:
     ours = [entry for entry in everything if entry.boot_id == found.boot_id]
     rows = list(_rows(state_dir, found.boot_id, known.began, damage)) or _dumped_rows(found, damage)
     if not ours and not rows:
-        raise RecordError(state_dir, f"neither journal nor rows tell of {known.id}", "its folder can be sent as it is, unmasked")
+        raise RecordError(state_dir, f"neither journal nor rows tell of {known.id}", "so there is nothing to tell around its dump")
     _set_window(found, ours, rows)
     found.entries = [entry for entry in ours if found.begin <= entry.wall <= found.end]
     found.rows = [row for row in rows if found.begin <= row.wall <= found.end]
@@ -169,6 +169,8 @@ def _take_identity(state_dir: Path, found: Gathered, entries: list[Entry]) -> No
     for entry in entries:
         if entry.kind == "started" and entry.wall <= found.incident.began and isinstance(entry.body.get("settings"), dict):
             found.settings = entry.body["settings"]
+    if not found.settings:
+        found.left_out.append("how it was set: the start of the daemon is not on record, interval and rails are the defaults")
 
 
 def _json(text: str) -> dict[str, Any]:

@@ -50,6 +50,14 @@ MAY_IMPORT = {
         "xidwatch.supervise",
         "xidwatch.replay",
     ),
+    "xidwatch.bundle": (  # what it writes is read by `replay`, whose words it takes from there
+        "xidwatch.core",
+        "xidwatch.clock",
+        "xidwatch.records",
+        "xidwatch.report",
+        "xidwatch.replay",
+        "xidwatch.bundle",
+    ),
     "xidwatch.cli": ("xidwatch",),
 }
 ANYBODY_MAY_IMPORT = ("xidwatch.__version__",)

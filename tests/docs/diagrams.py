@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from xidwatch.core import health, incidents
+from xidwatch.core import gate, health, incidents
 from xidwatch.core.expression import parse
 from xidwatch.core.health import Tracked
 from xidwatch.core.model import Condition, Moment, Severity, Status, Subject, Transition
@@ -110,4 +110,5 @@ def _condition(subject: Subject, type_: str, status: Status) -> Condition:
 DIAGRAMS: dict[str, Callable[[], str]] = {
     "condition": condition,
     "incident": incident,
+    "gate": lambda: of_table(gate.TABLE),
 }

@@ -17,7 +17,10 @@ from typing import NoReturn
 from xidwatch import __version__
 from xidwatch.places import DEFAULT_STATE
 
-COMMANDS = ("run", "init", "status", "check", "gate", "maintenance", "report", "decode", "explain", "replay", "note", "allow_driver")
+COMMANDS = (
+    *("run", "init", "status", "check", "gate", "maintenance", "report", "decode", "explain", "replay", "bundle"),
+    *("note", "allow_driver"),
+)
 EX_USAGE = 64
 EX_INTERRUPTED = 130  # as a shell says of SIGINT
 EX_PIPE = 141  # and of SIGPIPE

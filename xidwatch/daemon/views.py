@@ -9,12 +9,12 @@ from xidwatch.clock import iso
 from xidwatch.core import watch
 from xidwatch.core.gate_model import Maintenance
 from xidwatch.core.kernel import XidClass, XidRule
-from xidwatch.core.model import Moment, Readings, Sample, Severity, Status, Subject, Value
+from xidwatch.core.model import Condition, Moment, Readings, Sample, Severity, Status, Subject, Value
 from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon.metrics import ProbeView, Snapshot
-from xidwatch.records.state import BaselineState, EngineState, MaintenanceState, ProbeState, StateFile
+from xidwatch.records.state import BaselineState, ConditionState, EngineState, MaintenanceState, ProbeState, StateFile
 
 RECORDER_LATE_SECONDS = 5.0
 PRESET_CLASSES = frozenset({XidClass.APPLICATION, XidClass.ECHO, XidClass.HARDWARE, XidClass.LINK, XidClass.MEMORY, XidClass.THERMAL})
@@ -99,17 +99,6 @@ def state_file(
     """/run/xidwatch/state.json: no secrets, readable by everyone. The last one of a run has no `pid`, and knows nothing any more."""
     shown = sorted(watch.conditions_with_severity(rules, state), key=lambda pair: (pair[0].type, pair[0].subject))
     conditions = tuple(_condition(c, rule) for c, rule in shown if c.status is not Status.NOT_APPLICABLE)
-    probes = {
-        name: ProbeState(
-            success=answer.in_full,
-            asked=answer.ended != "not-asked",
-            partly=answer.ended == "done" and not answer.in_full,
-            age_s=round(now.mono - history.answered[name], 1) if name in history.answered else None,
-            stuck_s=round(stuck.get(name, 0.0), 1),
-            text=answer.trouble,
-        )
-        for name, answer in history.answers.items()
-    }
     return StateFile(
         boot_id=boot_id,
         mono_ms=int(now.mono * 1000),
@@ -121,10 +110,22 @@ def state_file(
         time=iso(now.wall),
         pid=pid,
         incident=state.incident.id if state.incident else None,
-        probes=probes,
+        probes=_probes(history, stuck, now),
         engines=dict(engines),
         baseline=baseline,
         maintenance=_maintenance(state.maintenance),
+    )
+
+
+def _condition(of: Condition, rule: Rule) -> ConditionState:
+    return ConditionState(
+        subject=str(of.subject),
+        type=of.type,
+        status=of.status,
+        since=iso(of.since.wall),
+        reason=of.reason,
+        severity=rule.severity,
+        advice=rule.advice if of.status is Status.TRUE else "",
     )
 
 

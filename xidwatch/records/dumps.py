@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -187,6 +187,12 @@ def load(folder: Path) -> Manifest:
     mentioned = {part.name for part in manifest.parts}
     strays = (path for path in sorted(folder.iterdir()) if PART_NAME.fullmatch(path.name) and path.name not in mentioned)
     return msgspec.structs.replace(manifest, parts=(*manifest.parts, *map(_stray, strays)))
+
+
+def plain(manifest: Manifest) -> dict[str, Any]:
+    """As it stands in its file."""
+    found: dict[str, Any] = msgspec.to_builtins(manifest)
+    return found
 
 
 def _manifest(path: Path) -> Manifest | None:

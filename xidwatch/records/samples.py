@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import islice
 from pathlib import Path
@@ -139,6 +139,11 @@ def _line(cells: list[str]) -> bytes:
     return out.getvalue().encode("utf-8", "replace")
 
 
+def text(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Names and rows as they stand in a file, for who passes them on."""
+    return b"".join(_line(list(cells)) for cells in (columns, *lines)).decode()
+
+
 def expired(folder: Path, today: str) -> list[Path]:
     """Files older than 400 days, never touching the latest 400 days that have any: a clock that jumps ahead deletes nothing."""
     found = files(folder)
@@ -185,6 +190,26 @@ def read(path: Path, problems: list[Damage] | None = None) -> Iterator[Row]:
             yield from _rows(file, path, problems)
     except OSError as error:
         note(problems, path, 0, error.strerror or str(error))
+
+
+def cells_of(told: str) -> Iterator[list[str]]:
+    """Every whole line's cells, names of columns included."""
+    return (_cells(raw) for raw in io.BytesIO(told.encode()) if raw.endswith(b"\n"))
+
+
+def from_text(told: str, name: str, problems: list[Damage] | None = None) -> Iterator[Row]:
+    """The rows of a dump's part, which has no comment above; where its columns change, their names stand again."""
+    head: Head | None = None
+    for number, raw in enumerate(io.BytesIO(told.encode()), start=1):
+        cells = _cells(raw)
+        if tuple(cells[:3]) == FIXED:
+            head = Head("", tuple(cells[3:]))
+            continue
+        found = _row(raw, head) if head else "no header of samples"
+        if isinstance(found, Row):
+            yield found
+        else:
+            note(problems, Path(name), number, found)
 
 
 def _rows(file: BinaryIO, path: Path, problems: list[Damage] | None) -> Iterator[Row]:

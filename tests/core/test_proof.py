@@ -10,6 +10,7 @@ from tests.core.engine_story import SETTINGS, Night, card
 from tests.core.story import DOWNSTREAM, GPU, GPUS, SWITCH, xid
 from xidwatch.core import hardware, proof
 from xidwatch.core.gate_model import GateSettings
+from xidwatch.core.messages import BaselineAccepted
 from xidwatch.core.model import Missing, Status, Subject, Value
 
 TRUE, FALSE, UNKNOWN, NOT_APPLICABLE = Status
@@ -73,6 +74,34 @@ def test_one_reading_of_one_card(name: str, quantity: str, value: Value, status:
     night = held()
     night.set(GPU, {quantity: value})
     assert of(judged(night), name) is status
+
+
+@pytest.mark.parametrize(
+    ("now", "status"),
+    [(3, TRUE), (4, TRUE), (2, FALSE), (0, FALSE), (Missing.DEVICE_LOST, UNKNOWN), (Missing.UNSUPPORTED, UNKNOWN)],
+)
+def test_whom_a_card_reached_when_it_was_accepted_it_reaches_now(now: Value, status: Status) -> None:
+    """By the reading of this tick: what was accepted is learnt with the baseline, and no later word lowers it."""
+    night = Night(accepted=False)
+    night.set(GPU, {"p2p_peers": 3})
+    night.ticks(2)
+    night.give(BaselineAccepted(night.now, anew=False))
+    night.set(GPU, {"p2p_peers": now})
+    found = judged(night)
+    assert of(found, "p2p") is status
+    assert of(found, "p2p", GPUS[1]) is NOT_APPLICABLE
+
+
+def test_peers_are_accepted_anew() -> None:
+    """The card that was to reach three reaches one for good: whoever accepts that has a proof again."""
+    night = Night(accepted=False)
+    night.set(GPU, {"p2p_peers": 3})
+    night.ticks(2)
+    night.give(BaselineAccepted(night.now, anew=False))
+    night.set(GPU, {"p2p_peers": 1})
+    assert of(judged(night), "p2p") is FALSE
+    night.give(BaselineAccepted(night.now, anew=False))
+    assert of(judged(night), "p2p") is TRUE
 
 
 def test_a_link_at_rest_may_have_put_lanes_to_sleep() -> None:

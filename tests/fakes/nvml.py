@@ -63,6 +63,7 @@ class FakeGpu:
     link_width: int = 16
     replays: int = 3
     minor: int = 0
+    p2p: dict[str, int] = field(default_factory=dict)  # bus id to status, 0 (OK) for those not named
     pids: list[int] = field(default_factory=list)  # of the processes with a compute context
     fields: dict[int, FakeField] = field(default_factory=lambda: {186: FakeField(251_000), 82: FakeField(37), 230: FakeField(0)})
     buffer: list[tuple[int, int]] = field(default_factory=list)  # (stamp in us, mW), oldest first
@@ -97,6 +98,13 @@ def _sample(stamp_us: int, milliwatts: int) -> Any:
     return sample
 
 
+def _p2p_status(gpu: FakeGpu, peer: Handle) -> int:
+    """As nvmlDeviceGetP2PStatus: both ends have to be there. Of itself a GPU is no peer (5)."""
+    if peer.gpu.lost:
+        raise pynvml.NVMLError(peer.gpu.lost)
+    return 5 if peer.gpu is gpu else gpu.p2p.get(peer.gpu.bus_id, 0)
+
+
 # What each function answers for a GPU that is well.
 DEVICE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetPciInfo": lambda gpu: SimpleNamespace(busId=gpu.bus_id),
@@ -123,6 +131,7 @@ DEVICE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
     "nvmlDeviceGetComputeRunningProcesses_v3": lambda gpu: [SimpleNamespace(pid=pid) for pid in gpu.pids],
     "nvmlDeviceGetComputeRunningProcesses_v2": lambda gpu: [SimpleNamespace(pid=pid) for pid in gpu.pids],
+    "nvmlDeviceGetP2PStatus": lambda gpu, peer, _index: _p2p_status(gpu, peer),
     "nvmlDeviceGetSamples": lambda gpu, _kind, stamp_us: gpu.samples_after(stamp_us),
     "nvmlDeviceGetFieldValues": lambda gpu, numbers: gpu.field_values(numbers),
 }
@@ -201,6 +210,8 @@ class FakeNvml:
     def _on_device(self, name: str, handle: object, *arguments: Any) -> Any:
         if not isinstance(handle, Handle) or handle.session != self._session or handle.gpu not in self.gpus:
             raise Crash(f"{name} with a handle that is not valid (any more)")
+        if any(isinstance(other, Handle) and (other.session != self._session or other.gpu not in self.gpus) for other in arguments):
+            raise Crash(f"{name} with a peer's handle that is not valid (any more)")
         self._enter(name, handle.gpu.bus_id)
         self._answer_for(handle.gpu, name)
         return DEVICE_FUNCTIONS[name](handle.gpu, *arguments)

@@ -48,6 +48,7 @@ GPU = {
     "link_width": "16",
     "replays": "3",
     "compute_pids": "",
+    "p2p_status": "0",
     "field.186": "251000",
     "field.82": "37",
     "field.230": "0",

@@ -13,9 +13,10 @@ from xidwatch.core.model import Missing, Value
 from xidwatch.core.quantities import BY_NAME
 from xidwatch.probes import nvml_table
 from xidwatch.probes.nvml import UNNAMED_RETRY_SECONDS, NvmlProbe, create
+from xidwatch.probes.nvml_p2p import PEERS
 from xidwatch.probes.nvml_table import CALLS, FACTS, FIELDS, INVENTORIED, PEAK, SAMPLED, Code, number_in
 
-ALL = {*SAMPLED, *PEAK, "nvml_status"}
+ALL = {*SAMPLED, *PEAK, PEERS, "nvml_status"}
 LOSSES = pytest.mark.parametrize("code", [Code.GPU_IS_LOST, Code.RESET_REQUIRED])
 
 
@@ -62,6 +63,7 @@ def test_every_quantity_of_a_healthy_gpu_is_read_in_its_unit(one: Rig) -> None:
             "pcie_replays": 3,
             "compute_pids": "4711 4712",
             "recovery_action": 0,
+            "p2p_peers": 0,
         }
     }
 
@@ -91,8 +93,8 @@ def test_only_quantities_of_the_table_are_emitted(rig: Rig, what: str) -> None:
 
 
 def test_each_gpu_is_announced_before_it_is_touched(rig: Rig) -> None:
-    """First the driver, then GPU after GPU, so that a call that never returns has a name."""
-    assert rig.ask().touched == ["driver:nvidia", *GPUS]
+    """First the driver, then GPU after GPU, so that a call that never returns has a name; and anew for what concerns two of them."""
+    assert rig.ask().touched == ["driver:nvidia", *GPUS, *GPUS]
 
 
 def test_gpus_are_looked_up_by_pci_address_and_by_nothing_that_fails_with_a_neighbour(rig: Rig) -> None:

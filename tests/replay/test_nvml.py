@@ -63,6 +63,20 @@ def test_a_lost_board_answers_nothing_else(library: Library) -> None:
         library.nvmlDeviceGetCount()
 
 
+def test_a_board_reaches_its_peers_as_the_fixture_says(library: Library) -> None:
+    """Not told unless it was said; itself it does not reach, and a lost one is the answer for both."""
+    board, peer = library.boards[0], Board("00000000:12:00.0", "GPU-00000000-0000-0000-0000-000000000002", 1)
+    library.boards.append(peer)
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        library.nvmlDeviceGetP2PStatus(board, peer, 0)
+    library.set(board, "p2p", "0")
+    assert library.nvmlDeviceGetP2PStatus(board, peer, 0) == pynvml.NVML_P2P_STATUS_OK
+    assert library.nvmlDeviceGetP2PStatus(board, board, 0) == pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
+    library.set(peer, "lost", "15")
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        library.nvmlDeviceGetP2PStatus(board, peer, 0)
+
+
 def test_what_a_board_does_not_report_is_unsupported(library: Library) -> None:
     """A GeForce has no memory temperature and no serial to tell."""
     board = library.boards[0]

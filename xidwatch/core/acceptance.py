@@ -45,7 +45,7 @@ def candidate(state: State, *, anew: bool) -> Roster:
 
 
 def _unset(members: Readings) -> Readings:
-    """Without what is set by hand: accepted is what is set now."""
+    """Without what depends on how the host is set up: accepted is what is so now."""
     return {place: {name: value for name, value in kept.items() if name not in roster.KEPT} for place, kept in members.items()}
 
 

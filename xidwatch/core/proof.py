@@ -13,6 +13,7 @@ from xidwatch.core import hardware
 from xidwatch.core.gate_model import GateSettings
 from xidwatch.core.hardware import Under
 from xidwatch.core.model import Missing, Moment, Status, Value
+from xidwatch.core.roster import DRIVER
 from xidwatch.core.state import State
 
 NOBODY = (0x0000, 0x0001, 0xFFFF)  # no vendor: nobody answered, or only that he is not ready yet
@@ -82,11 +83,16 @@ def _of_host(settings: GateSettings, state: State, under: Under, at: Moment) -> 
 
 def _of_gpus(settings: GateSettings, state: State, under: Under, shared: Collection[str]) -> Iterator[Proof]:
     others = processes_of_engines(state)
+    gone = _gone_beside(state, under)
     for place, subject in under.gpus.items():
         kept = state.roster.members.get(place, {})
         values = {**state.readings.get(subject, {}), **state.roster.facts.get(subject, {})}
         expected = {**state.expected.get(subject, {}), **state.roster.expected.get(subject, {})}
-        found = [*_of_gpu(settings, values, expected, kept), _unused(values.get("compute_pids"), others, shared=place.name in shared)]
+        found = [
+            *_of_gpu(settings, values, expected, kept),
+            _peers(values.get("p2p_peers"), kept.get("p2p_peers"), gone),
+            _unused(values.get("compute_pids"), others, shared=place.name in shared),
+        ]
         yield from (Proof(name, status, f"{subject}: {text}") for name, status, text in found)
 
 
@@ -98,9 +104,15 @@ def _of_gpu(settings: GateSettings, values: Facts, expected: Facts, kept: Facts)
     yield _answers(get("config_dword0"), get("board"))
     yield _width(values, expected.get("link_width"))
     yield _recovery(get("recovery_action"))
-    yield _peers(get("p2p_peers"), kept.get("p2p_peers"))
     yield _limit(settings.power_limit_watts, get("power_limit_watts"), kept.get("power_limit_watts"))
     yield _temperature(get("temperature_celsius"))
+
+
+def _gone_beside(state: State, under: Under) -> int:
+    """How many GPUs of the baseline that are not its own do not answer: nobody can reach those, and that is another engine's trouble."""
+    members = state.roster.members
+    beside = [place for place, kept in members.items() if place.kind == "gpu" and kept.get("driver") == DRIVER and place not in under.gpus]
+    return sum(1 for place in beside if state.readings.get(hardware.here(state, place), {}).get("nvml_status") != 0)
 
 
 def _of_ports(state: State, under: Under) -> Iterator[Proof]:
@@ -173,13 +185,13 @@ def _recovery(action: Value | None) -> Found:
     return "recovery-action", _status(action == 0), f"the driver asks for: {asked}" if action else "the driver asks for nothing"
 
 
-def _peers(now: Value | None, before: Value | None) -> Found:
-    """Who could be reached peer to peer when the baseline was learnt can be reached now."""
+def _peers(now: Value | None, before: Value | None, gone: int) -> Found:
+    """Who could be reached peer to peer when the baseline was learnt can be reached now, but for those that are gone beside it."""
     if before is None or isinstance(before, Missing):
         return "p2p", Status.NOT_APPLICABLE, "the baseline knows nothing of peer to peer"
     if not isinstance(now, int) or not isinstance(before, int | float):
         return _unknown("p2p", now, "peer-to-peer status")
-    return "p2p", _status(now >= before), f"reaches {now} GPUs peer to peer, of {before}"
+    return "p2p", _status(now >= before - gone), f"reaches {now} GPUs peer to peer, of {before}"
 
 
 def _limit(configured: float, limit: Value | None, learnt: Value | None) -> Found:

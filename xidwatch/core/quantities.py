@@ -249,6 +249,12 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("vbios", "VBIOS version", _NVML + "GetVbiosVersion", fact=True),
     Quantity("nvml_index", "NVML index now; moves when a GPU is missing", _NVML + "handle order", fact=True),
     Quantity("power_limit_default_watts", "factory power limit", _NVML + "GetPowerManagementDefaultLimit", fact=True),
+    Quantity(
+        "p2p_peers",
+        "how many other GPUs of this host it may read peer to peer, as the driver allows it; no proof that traffic flows",
+        _NVML + "GetP2PStatus READ",
+        fact=True,
+    ),
     Quantity("mig_mode", "1 the GPU is divided into instances (MIG), 0 it is whole", _NVML + "GetMigMode", fact=True),
     Quantity("version", "driver version", _NVML + "SystemGetDriverVersion", fact=True),
     Quantity("hwmon_chips", "sensor chips the kernel has registered", "/sys/class/hwmon", fact=True),

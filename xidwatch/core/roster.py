@@ -19,7 +19,8 @@ from xidwatch.core.model import HOST, PCI_KINDS, Missing, PciAddress, Readings, 
 
 NAMES = ("board", "serial", "uuid")  # what a device is told apart by; the last two not every one has
 OWN_NAMES = ("serial", "uuid")  # no two devices share them
-KEPT = ("power_limit_watts",)  # what is set by hand, lost at a reboot, and has to be there again before an engine is started
+# What depends on how the host was set up, may be lost at a reboot, and has to be there again before an engine is started.
+KEPT = ("power_limit_watts", "p2p_peers")
 DRIVER = "nvidia"
 TELLING_DRIVERS = (DRIVER, "nvme")  # bound to one of these a device says who it is, sooner or later
 MOST_LANES = 32

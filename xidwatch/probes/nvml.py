@@ -31,6 +31,7 @@ import pynvml
 from xidwatch.core.model import Missing, PciAddress, Subject, Value
 from xidwatch.core.power import Stretch, TraceSource
 from xidwatch.probes.base import Ask, Emit, Probe, ProbeFailed, Traces
+from xidwatch.probes.nvml_p2p import tell_peers
 from xidwatch.probes.nvml_power import Power
 from xidwatch.probes.nvml_table import (
     ANSWERED,
@@ -39,6 +40,8 @@ from xidwatch.probes.nvml_table import (
     FIELDS,
     INVENTORIED,
     LOST,
+    OF_PAIRS,
+    P2P_READ,
     PASSING,
     PERMANENT,
     POWER_AVERAGE,
@@ -108,15 +111,18 @@ class NvmlProbe:
     # --- the probe's interface
 
     def sample(self, ask: Ask, emit: Emit) -> None:
-        """Power and the rows of CALLS and FIELDS of every GPU, and last, once that is known, whether it answered."""
+        """Power and the rows of CALLS and FIELDS of every GPU; once that is known, whether it answered, and last whom it reaches."""
         told = self._tell_peaks(emit)
         self._prepare(ask, emit)
+        found: list[tuple[_Gpu, Missing | None]] = []
         for gpu in self._gpus.values():
             trouble = self._visit(gpu, ask, emit, SAMPLED, self._readings)
             if gpu.subject not in told:
                 gpu.power.tell_peak(emit, trouble.reason if trouble else None, late=self._monotonic() >= ask.deadline)
             gpu.power.tell_source(emit, trouble.reason if trouble else None)
             emit.reading(gpu.subject, "nvml_status", trouble.status if trouble else ANSWERED)
+            found.append((gpu, trouble.reason if trouble else None))
+        tell_peers(emit, found, partial(self._p2p_status, ask.deadline))
 
     def look(self, ask: Ask, emit: Emit) -> None:
         """The peaks drained since the last tick, from memory: at an edge the driver is the last to be asked."""
@@ -297,6 +303,10 @@ class NvmlProbe:
         value = number_in(answer.valueType, answer.value)
         return value if isinstance(value, Missing) else row.convert(value)
 
+    def _p2p_status(self, deadline: float, gpu: _Gpu, peer: _Gpu) -> Any:
+        late = self._monotonic() >= deadline
+        return Missing.TIMED_OUT if late else self._ask(gpu, "nvmlDeviceGetP2PStatus", peer.handle, P2P_READ, variant=peer.bus_id)
+
     def _follow(self, gpu: _Gpu, *, buffer: bool) -> None:
         """Let the GPU's power over time out of this process as far as the driver gives it."""
         mono, now_us = self._monotonic(), int(self._wall() * 1e6)
@@ -343,7 +353,7 @@ class NvmlProbe:
     def _refused(self, gpu: _Gpu, key: tuple[str, object], error: Any) -> Missing:
         """Why there is no answer. Raises _UnreadableError when the GPU is lost, ProbeFailed when the driver is."""
         code: int = error.value
-        if code in LOST or code in SESSION_OVER:
+        if code in SESSION_OVER or (code in LOST and key[0] not in OF_PAIRS):
             raise self._gone(gpu, error) from error
         if code in PERMANENT:
             gpu.unsupported.add(key)
@@ -362,12 +372,11 @@ class NvmlProbe:
 
     def _driver_version(self) -> Value:
         try:
-            version: str = self._call("nvmlSystemGetDriverVersion")
+            return str(self._call("nvmlSystemGetDriverVersion"))
         except pynvml.NVMLError as error:
             if error.value in SESSION_OVER:
                 raise self._failed(error) from error
             return reason_for(error.value)
-        return version
 
 
 def _is_skipped(gpu: _Gpu, ask: Ask) -> bool:

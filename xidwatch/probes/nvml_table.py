@@ -18,6 +18,8 @@ ANSWERED = 0  # nvml_status of a GPU that answered
 PSTATE_UNKNOWN = 32
 MOST_PIDS = 512
 TOTAL_POWER_SAMPLES = 0
+P2P_READ = 0  # NVML_P2P_CAPS_INDEX_READ, which the binding (13.615) has as the tuple (0,) and does not take back
+P2P_OK, P2P_UNKNOWN = 0, 6  # nvmlGpuP2PStatus_t; what is between says why not
 
 
 class Code(IntEnum):
@@ -51,6 +53,8 @@ SESSION_OVER = frozenset({Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED, Code.LIB_R
 PASSING = frozenset({Code.TIMEOUT, Code.UNKNOWN})
 # This driver will answer the same for as long as it is loaded.
 PERMANENT = frozenset({Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.ARGUMENT_VERSION_MISMATCH, Code.DEPRECATED})
+# Asked of two GPUs: an error does not say which of both is lost, their next lookups do.
+OF_PAIRS = frozenset({"nvmlDeviceGetP2PStatus"})
 
 REASONS: Mapping[int, Missing] = {
     **dict.fromkeys(PERMANENT, Missing.UNSUPPORTED),

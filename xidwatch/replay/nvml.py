@@ -23,6 +23,7 @@ KEPT_SAMPLES = 119
 WOBBLE = 0.015  # of the draw, what the samples are off
 CORE, SM_CLOCK = 0, 1
 INSTANT_POWER, MEMORY_CELSIUS, RECOVERY_ACTION = 186, 82, 230
+NO_PEER = 5  # NVML_P2P_STATUS_NOT_SUPPORTED
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Board:
     width: int = 16
     replays: int = 0
     recovery_action: int = -1
+    p2p: int = -1  # nvmlGpuP2PStatus_t from it to every other: 0 OK
     sample_ms: int = 100  # 0: the driver keeps none
     lost: int = 0  # 15 or 16, the answer to everything
     energy_joules: float = 0.0
@@ -145,6 +147,12 @@ class Library:
                 return self._answer(board, lambda _self, found: found, board)  # type: ignore[no-any-return]
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
+    def _p2p_status(self, board: Board, peer: Board) -> int:
+        """As nvmlDeviceGetP2PStatus: of both ends; of itself a GPU is no peer."""
+        if peer.lost:
+            raise pynvml.NVMLError(peer.lost)
+        return NO_PEER if peer is board else int(_reported(board.p2p))
+
     def _mono(self) -> float:
         return self._clock.mono() if self._clock else 0.0
 
@@ -210,6 +218,7 @@ _OF_BOARD: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetCurrPcieLinkWidth": lambda _, board: board.width,
     "nvmlDeviceGetPcieReplayCounter": lambda _, board: board.replays,
     "nvmlDeviceGetComputeRunningProcesses_v3": lambda library, board: [SimpleNamespace(pid=pid) for pid in library.holders(board)],
+    "nvmlDeviceGetP2PStatus": lambda library, board, peer, _index: library._p2p_status(board, peer),  # noqa: SLF001
     "nvmlDeviceGetSamples": lambda library, board, _kind, after_us: library._samples(board, after_us),  # noqa: SLF001
     "nvmlDeviceGetFieldValues": lambda library, board, numbers: library._fields(board, numbers),
 }

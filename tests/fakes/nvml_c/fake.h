@@ -85,6 +85,7 @@ struct gpu {
     unsigned int replays;
     unsigned int mig_mode;
     unsigned int minor_number;
+    unsigned int p2p_status; /* from it to every other */
     char compute_pids[PATH]; /* of the processes with a compute context, blanks between them */
     unsigned int field_count;
     struct field field[MOST_FIELDS];

@@ -275,6 +275,28 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *curr
     return answer;
 }
 
+/* The other end is asked as well: where it is lost, or its handle is no good, that is the answer. */
+EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t peer, unsigned int index, unsigned int *status)
+{
+    const struct gpu *gpu, *other;
+    nvmlReturn_t answer = on_device(__func__, device, &gpu);
+    if (answer != NVML_SUCCESS)
+        return answer;
+    if (!peer || index != NVML_P2P_CAPS_INDEX_READ)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (!is_good(peer))
+        die("%s with a peer's handle that is not valid (any more)", __func__);
+    answer = obey("every", peer->bus_id);
+    if (answer != NVML_SUCCESS)
+        return answer;
+    other = gpu_at(peer->bus_id);
+    gpu = gpu_at(device->bus_id);
+    if (!gpu || !other)
+        return NVML_ERROR_NOT_FOUND;
+    *status = gpu == other ? NVML_P2P_STATUS_NOT_SUPPORTED : gpu->p2p_status;
+    return NVML_SUCCESS;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned int clock, unsigned int *mhz)
 {
     const struct gpu *gpu;

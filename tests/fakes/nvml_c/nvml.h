@@ -23,6 +23,8 @@ enum { NVML_VALUE_TYPE_UNSIGNED_INT = 1 };
 enum { NVML_TEMPERATURE_GPU = 0 };
 enum { NVML_TOTAL_POWER_SAMPLES = 0 };
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2 };
+enum { NVML_P2P_CAPS_INDEX_READ = 0 };
+enum { NVML_P2P_STATUS_NOT_SUPPORTED = 5 };
 
 typedef struct {
     char busIdLegacy[16];

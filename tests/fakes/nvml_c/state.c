@@ -9,6 +9,7 @@
  *     power_mw = 250000
  *     field.186 = 251000                     # or `error 3`, or `unfilled`: success and all zeros
  *     compute_pids = 572 579                 # processes with a compute context; empty: none
+ *     p2p_status = 0                         # from it to every other GPU: 0 OK, 1 the chipset cannot, 2 the GPU cannot, ...
  *     trace = bursts 127000 931000 100 500   # mW low, mW high, ms wide, ms from one to the next
  *     nvmlDeviceGetSerial = error 3          # a rule for this GPU alone
  *
@@ -68,6 +69,7 @@ static const struct key GPU_KEYS[] = {
     KEY(gpu, IS_UINT, replays),
     KEY(gpu, IS_UINT, mig_mode),
     KEY(gpu, IS_UINT, minor_number),
+    KEY(gpu, IS_UINT, p2p_status),
     KEY(gpu, IS_TEXT, compute_pids),
     {NULL, IS_TEXT, 0, 0},
 };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from tests.rig.vm.build import ROOT
 from tests.rig.vm.guest import PATIENCE_SECONDS, Failed, Guest
@@ -52,7 +53,7 @@ class Engine:
         try:
             self._guest.until(wanted, lambda: self.supervised_as() == state, seconds=2 * PATIENCE_SECONDS)
         except Failed as error:
-            raise Failed(f"{error}\nits gate: {self._guest.state()['engines'][UNIT]}") from None
+            raise Failed(f"{error}\nits gate: {self._told()}") from None
 
     def stays(self, *states: str, ticks: int = 8) -> None:
         """Nothing else for so many ticks."""
@@ -65,8 +66,12 @@ class Engine:
         return int(self._guest.run(f"xidwatch gate {UNIT} >/dev/null 2>&1; echo $?"))
 
     def supervised_as(self) -> str:
-        """The gate's own state of it, as in state.json."""
-        return str(self._guest.state()["engines"][UNIT]["state"])
+        """The gate's own state of it, as in state.json; empty while nothing has been said in this boot."""
+        return str(self._told().get("state", ""))
+
+    def _told(self) -> Mapping[str, object]:
+        engines: Mapping[str, Mapping[str, object]] = self._guest.state().get("engines", {})
+        return engines.get(UNIT, {})
 
     def answers(self) -> str:
         """The token it gives for a prompt."""

@@ -179,3 +179,9 @@ def test_no_gpu_is_no_proof() -> None:
     under = hardware.under(night.state, SETTINGS)
     assert any("no GPU" in text for text in proof.lacking(proof.proofs(SETTINGS, night.state, under, night.now)))
     assert card()["compute_pids"]
+
+
+def test_a_gpu_that_is_gone_beside_it_is_no_lack_of_its_own() -> None:
+    """Of three peers two are reached: a lack when all four are its own, none when the third belongs to another engine and is gone."""
+    assert proof._peers(2, 3, 0)[1] is Status.FALSE
+    assert proof._peers(2, 3, 1)[1] is Status.TRUE

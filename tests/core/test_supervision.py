@@ -523,8 +523,7 @@ def test_nothing_is_asked_of_a_look() -> None:
 def test_a_stop_and_a_start_name_the_move_that_they_follow_from() -> None:
     """By the id of a record that is written before them."""
     night = Night()
-    night.lose_switch().look()
-    outputs = [*night.dumped()]
+    outputs = [*night.lose_switch().look(), *night.dumped()]
     night.stopped()
     outputs += night.mended().settle()
     acts = [each for each in outputs if isinstance(each, Action) and each.kind in {ActionKind.STOP_ENGINE, ActionKind.START_ENGINE}]

@@ -109,7 +109,7 @@ def _put(now: Step, after: Gate, before: Gate, at: Moment) -> str:
 
 def _as_told(of: Gate) -> Gate:
     """Without what nobody needs to know of later."""
-    return replace(of, busy_wall=0.0, holds_since=None, told="")
+    return replace(of, busy_wall=0.0, holds_since=None, asked="", told="")
 
 
 # --------------------------------------------------------------------------------------------------- what a gate is shown

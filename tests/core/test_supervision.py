@@ -509,3 +509,18 @@ def test_nothing_is_asked_of_a_look() -> None:
     """A look at the bus while all is well moves no gate."""
     night = Night()
     assert asked(night.look(SWITCH), ActionKind.STOP_ENGINE) == []
+
+
+def test_a_stand_in_of_which_nothing_is_known_may_run() -> None:
+    """Systemd does not say how it is: the engine beside it is neither taken for stopped nor started on the same GPUs."""
+    night = Night(replace(SETTINGS, after_incident_unit=GENTLE))
+    other = replace(ENGINE, name=GENTLE)
+    night.unit("inactive", result="exec-condition")
+    night.set(other, unit(invocation_id="run-g"))
+    for gpu in GPUS:
+        night.set(gpu, {"compute_pids": Missing.UNSUPPORTED})
+    night.ticks(3)
+    assert night.at is RUNNING
+    night.set(other, dict.fromkeys(night.readings[other], Missing.TIMED_OUT))
+    assert orders(night.ticks(12)) == []
+    assert night.at is RUNNING

@@ -211,11 +211,13 @@ def unit(values: Values) -> Unit | None:
 
 
 def _of_either(state: State, engine: GateSettings) -> Unit | None:
-    """Of the engine's own unit, or of its stand-in while that runs."""
+    """Of the engine's own unit, or of its stand-in while that runs. A stand-in that is not known may run: then nobody knows."""
     own = unit(state.readings.get(Subject("engine", engine.unit), {}))
-    other = unit(state.readings.get(Subject("engine", engine.after_incident_unit), {})) if engine.after_incident_unit else None
-    if other is None or own is None or own.runs:
+    if not engine.after_incident_unit or own is None or own.runs:
         return own
+    other = unit(state.readings.get(Subject("engine", engine.after_incident_unit), {}))
+    if other is None:
+        return None
     if other.runs or other.moves:
         return other
     both = None if own.processes is None or other.processes is None else own.processes + other.processes

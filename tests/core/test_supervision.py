@@ -524,3 +524,16 @@ def test_a_stand_in_of_which_nothing_is_known_may_run() -> None:
     night.set(other, dict.fromkeys(night.readings[other], Missing.TIMED_OUT))
     assert orders(night.ticks(12)) == []
     assert night.at is RUNNING
+
+
+def test_an_engine_whose_processes_are_not_told_shares_no_gpu_because_of_that() -> None:
+    """The look at systemd that fails as the host goes down would waive the proof that nobody is left on the GPUs."""
+    night = Night()
+    night.set(ENGINE, dict.fromkeys(night.readings[ENGINE], Missing.TIMED_OUT))
+    night.tick()
+    assert night.gate.shared == ()
+    night.unit()
+    night.lose_and_stop().mended()
+    night.set(GPU, {"compute_pids": "101"})  # left by it, in no control group any more
+    assert orders(night.ticks(12)) == []
+    assert "still on it" in night.gate.why

@@ -169,6 +169,8 @@ def _settled(engine: GateSettings, stands_on: Under) -> tuple[tuple[str, ...], s
 
 def _shared(state: State, stands_on: Under) -> tuple[str, ...] | None:
     """Where somebody computes who is no engine of ours; None when that could not be seen of all."""
+    if not all(isinstance(each, str) and not isinstance(each, Missing) for each in proof.named_by_engines(state)):
+        return None  # its own processes would pass for somebody else's
     own = proof.processes_of_engines(state)
     told = {place.name: state.readings.get(subject, {}).get("compute_pids") for place, subject in stands_on.gpus.items()}
     if not all(isinstance(pids, str) and not isinstance(pids, Missing) for pids in told.values()):

@@ -405,11 +405,16 @@ def test_the_loss_of_another_engines_gpu_stops_nothing_here() -> None:
 
 
 def test_a_successor_stops_what_its_predecessor_was_stopping() -> None:
-    """Once more, for nobody knows how far that came."""
+    """Once more, for nobody knows how far that came; when the first look shows that it is the same run."""
     night = Night()
     night.lose_switch().look()
     night.dumped()
-    assert orders(night.again().out) == [STOP]
+    later = night.again()
+    assert later.at is HELD
+    assert orders(later.out) == []
+    outputs = later.tick()
+    assert moves(outputs) == [(HELD, STOPPING)]
+    assert orders(outputs) == [STOP]
 
 
 @pytest.mark.parametrize(("active", "then"), [("active", RUNNING), ("inactive", HELD), ("failed", HELD)])
@@ -537,3 +542,14 @@ def test_an_engine_whose_processes_are_not_told_shares_no_gpu_because_of_that() 
     night.set(GPU, {"compute_pids": "101"})  # left by it, in no control group any more
     assert orders(night.ticks(12)) == []
     assert "still on it" in night.gate.why
+
+
+def test_a_stop_that_a_run_before_this_one_has_not_carried_out_meets_nobody_else() -> None:
+    """The daemon was killed while the evidence was written; the operator has mended the host and started the engine since."""
+    night = Night()
+    night.lose_switch().look()
+    assert night.at is STOPPING
+    night.mended().unit(invocation_id="theirs")
+    later = night.again()
+    assert orders(later.ticks(3)) == []
+    assert later.at in (RUNNING, OFF)

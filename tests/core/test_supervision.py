@@ -553,3 +553,18 @@ def test_a_stop_that_a_run_before_this_one_has_not_carried_out_meets_nobody_else
     later = night.again()
     assert orders(later.ticks(3)) == []
     assert later.at in (RUNNING, OFF)
+
+
+def test_what_an_operator_has_started_by_order_is_his_after_the_order_too() -> None:
+    """Also in the boot after the incident: the end of the order stops nothing that it let start."""
+    morning = Night().lose_and_stop().again(new_boot=True)
+    morning.mended().take_out(GPUS[3]).wait(0.0)
+    morning.name_all()
+    morning.ticks(3)
+    assert morning.at is HELD
+    morning.open_by_hand(UNIT)
+    morning.unit(invocation_id="theirs")
+    morning.ticks(3)
+    assert morning.at is OFF
+    assert "left alone" in morning.gate.why
+    assert moves(morning.open_by_hand() + morning.ticks(5)) == []

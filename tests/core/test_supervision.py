@@ -568,3 +568,19 @@ def test_what_an_operator_has_started_by_order_is_his_after_the_order_too() -> N
     assert morning.at is OFF
     assert "left alone" in morning.gate.why
     assert moves(morning.open_by_hand() + morning.ticks(5)) == []
+
+
+def test_a_card_that_is_gone_is_not_the_one_that_has_its_number_now() -> None:
+    """The buses move as one card fails to come back: an engine on its neighbour, found under the old number of the other, goes on."""
+    for gone, used in ((GPUS[0], GPUS[1]), (GPUS[3], GPUS[2])):
+        night = Night(GateSettings(UNIT))
+        for gpu in set(GPUS) - {used}:
+            night.set(gpu, {"compute_pids": ""})
+        morning = night.again(new_boot=True)
+        morning.readings = {**morning.readings, gone: morning.readings[used]}
+        morning.take_out(used)
+        morning.readings[ENGINE] = unit(invocation_id="run-2")
+        others = {gpu: {"uuid": f"GPU-{gpu.name}", "serial": Missing.UNSUPPORTED} for gpu in set(GPUS) - {gone, used}}
+        morning.inventory({**others, gone: {"uuid": f"GPU-{used.name}", "serial": Missing.UNSUPPORTED}})
+        assert moves(morning.ticks(5)) == [(ADOPTING, RUNNING)]
+        assert orders(morning.out) == []

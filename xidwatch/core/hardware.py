@@ -67,7 +67,9 @@ def _own(state: State, settings: GateSettings, gate: Gate | None) -> list[Subjec
     remembered = gate.gpus if gate is not None and gate.gpus_of == setting(settings) else ()
     if remembered and (by == "configured" or not addresses):
         return [Subject("gpu", place) for place in remembered]
-    places = {str(kept.get("address")): place for place, kept in state.roster.members.items() if place.kind == "gpu"}
+    members = [(place, str(kept.get("address"))) for place, kept in state.roster.members.items() if place.kind == "gpu"]
+    at_home = {address: place for place, address in members if here(state, place) != place}  # others were there in an earlier boot
+    places = {address: place for place, address in members} | at_home
     return [places.get(address, Subject("gpu", address)) for address in addresses]
 
 

@@ -584,3 +584,16 @@ def test_a_card_that_is_gone_is_not_the_one_that_has_its_number_now() -> None:
         morning.inventory({**others, gone: {"uuid": f"GPU-{used.name}", "serial": Missing.UNSUPPORTED}})
         assert moves(morning.ticks(5)) == [(ADOPTING, RUNNING)]
         assert orders(morning.out) == []
+
+
+def test_all_are_as_many_as_it_last_ran_on() -> None:
+    """After a reboot one card is bound to another driver: three of four are not all, until an operator lets it run on them."""
+    morning = Night().lose_and_stop().again(new_boot=True)
+    morning.mended().name_all()
+    morning.set(GPUS[3], {"driver": "vfio-pci", **dict.fromkeys(("nvml_status", "temperature_celsius"), Missing.ABSENT)})
+    assert orders(morning.ticks(10)) == []
+    assert str(GPUS[3]) in morning.gate.why
+    morning.open_by_hand(UNIT)
+    morning.unit(invocation_id="theirs").ticks(2)
+    assert morning.at is RUNNING
+    assert len(morning.gate.gpus) == 3

@@ -190,7 +190,7 @@ def test_a_reset_forgets_what_was_counted() -> None:
     [
         (ADOPTING, ADOPTING, ADOPTING),
         (RUNNING, ADOPTING, ADOPTING),
-        (STOPPING, STOPPING, HELD),
+        (STOPPING, HELD, HELD),
         (HELD, HELD, HELD),
         (PROVING, HELD, HELD),
         (STARTING, ADOPTING, ADOPTING),

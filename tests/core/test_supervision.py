@@ -414,11 +414,16 @@ def test_the_loss_of_another_engines_gpu_stops_nothing_here() -> None:
 
 
 def test_a_successor_stops_what_its_predecessor_was_stopping() -> None:
-    """Once more, for nobody knows how far that came."""
+    """Once more, for nobody knows how far that came; when the first look shows that it is the same run."""
     night = Night()
     night.lose_switch().look()
     night.dumped()
-    assert orders(night.again().out) == [STOP]
+    later = night.again()
+    assert later.at is HELD
+    assert orders(later.out) == []
+    outputs = later.tick()
+    assert moves(outputs) == [(HELD, STOPPING)]
+    assert orders(outputs) == [STOP]
 
 
 @pytest.mark.parametrize(("active", "then"), [("active", RUNNING), ("inactive", HELD), ("failed", HELD)])
@@ -531,3 +536,86 @@ def test_a_stop_and_a_start_name_the_move_that_they_follow_from() -> None:
     for act in acts:
         before = outputs[: outputs.index(act)]
         assert act.cause in {each.id for each in before if isinstance(each, GateMoved)}
+
+
+def test_a_stand_in_of_which_nothing_is_known_may_run() -> None:
+    """Systemd does not say how it is: the engine beside it is neither taken for stopped nor started on the same GPUs."""
+    night = Night(replace(SETTINGS, after_incident_unit=GENTLE))
+    other = replace(ENGINE, name=GENTLE)
+    night.unit("inactive", result="exec-condition")
+    night.set(other, unit(invocation_id="run-g"))
+    for gpu in GPUS:
+        night.set(gpu, {"compute_pids": Missing.UNSUPPORTED})
+    night.ticks(3)
+    assert night.at is RUNNING
+    night.set(other, dict.fromkeys(night.readings[other], Missing.TIMED_OUT))
+    assert orders(night.ticks(12)) == []
+    assert night.at is RUNNING
+
+
+def test_an_engine_whose_processes_are_not_told_shares_no_gpu_because_of_that() -> None:
+    """The look at systemd that fails as the host goes down would waive the proof that nobody is left on the GPUs."""
+    night = Night()
+    night.set(ENGINE, dict.fromkeys(night.readings[ENGINE], Missing.TIMED_OUT))
+    night.tick()
+    assert night.gate.shared == ()
+    night.unit()
+    night.lose_and_stop().mended()
+    night.set(GPU, {"compute_pids": "101"})  # left by it, in no control group any more
+    assert orders(night.ticks(12)) == []
+    assert "still on it" in night.gate.why
+
+
+def test_a_stop_that_a_run_before_this_one_has_not_carried_out_meets_nobody_else() -> None:
+    """The daemon was killed while the evidence was written; the operator has mended the host and started the engine since."""
+    night = Night()
+    night.lose_switch().look()
+    assert night.at is STOPPING
+    night.mended().unit(invocation_id="theirs")
+    later = night.again()
+    assert orders(later.ticks(3)) == []
+    assert later.at in (RUNNING, OFF)
+
+
+def test_what_an_operator_has_started_by_order_is_his_after_the_order_too() -> None:
+    """Also in the boot after the incident: the end of the order stops nothing that it let start."""
+    morning = Night().lose_and_stop().again(new_boot=True)
+    morning.mended().take_out(GPUS[3]).wait(0.0)
+    morning.name_all()
+    morning.ticks(3)
+    assert morning.at is HELD
+    morning.open_by_hand(UNIT)
+    morning.unit(invocation_id="theirs")
+    morning.ticks(3)
+    assert morning.at is OFF
+    assert "left alone" in morning.gate.why
+    assert moves(morning.open_by_hand() + morning.ticks(5)) == []
+
+
+def test_a_card_that_is_gone_is_not_the_one_that_has_its_number_now() -> None:
+    """The buses move as one card fails to come back: an engine on its neighbour, found under the old number of the other, goes on."""
+    for gone, used in ((GPUS[0], GPUS[1]), (GPUS[3], GPUS[2])):
+        night = Night(GateSettings(UNIT))
+        for gpu in set(GPUS) - {used}:
+            night.set(gpu, {"compute_pids": ""})
+        morning = night.again(new_boot=True)
+        morning.readings = {**morning.readings, gone: morning.readings[used]}
+        morning.take_out(used)
+        morning.readings[ENGINE] = unit(invocation_id="run-2")
+        others = {gpu: {"uuid": f"GPU-{gpu.name}", "serial": Missing.UNSUPPORTED} for gpu in set(GPUS) - {gone, used}}
+        morning.inventory({**others, gone: {"uuid": f"GPU-{used.name}", "serial": Missing.UNSUPPORTED}})
+        assert moves(morning.ticks(5)) == [(ADOPTING, RUNNING)]
+        assert orders(morning.out) == []
+
+
+def test_all_are_as_many_as_it_last_ran_on() -> None:
+    """After a reboot one card is bound to another driver: three of four are not all, until an operator lets it run on them."""
+    morning = Night().lose_and_stop().again(new_boot=True)
+    morning.mended().name_all()
+    morning.set(GPUS[3], {"driver": "vfio-pci", **dict.fromkeys(("nvml_status", "temperature_celsius"), Missing.ABSENT)})
+    assert orders(morning.ticks(10)) == []
+    assert str(GPUS[3]) in morning.gate.why
+    morning.open_by_hand(UNIT)
+    morning.unit(invocation_id="theirs").ticks(2)
+    assert morning.at is RUNNING
+    assert len(morning.gate.gpus) == 3

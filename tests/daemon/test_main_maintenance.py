@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,4 +95,14 @@ def test_a_gate_that_is_not_there_is_not_reset(rig: Rig) -> None:
     reply = running.ask({"do": "gate-reset", "unit": "vllm.service"})
     assert not reply["ok"]
     assert "no engine" in reply["text"]
+    assert running.terminate()[0] == 0
+
+
+def test_an_order_of_which_nobody_can_write_the_name_ends_no_daemon(rig: Rig) -> None:
+    """Whatever bytes it has: it is said, and the ticks go on."""
+    running = rig.start(rig.host(), interval="0.5s")
+    running.tick(2)
+    Path(os.fsdecode(os.fsencode(running.run_dir) + b"/open-\xff.json")).write_bytes(b"{")
+    running.line("an order to open a gate that does not count")
+    running.ticks_more(2)
     assert running.terminate()[0] == 0

@@ -146,3 +146,24 @@ def test_one_that_was_begun_in_an_earlier_run_goes_on(world: World) -> None:
     world.upkeep.tick()
     world.upkeep.tick()
     assert world.notes == ["after maintenance: gpu:0000:11:00.0 is not there any more (GPU-1)."]
+
+
+@pytest.mark.parametrize("step", [3600.0, -10 * 3600.0, 74 * 365 * 86400.0])
+def test_a_clock_that_is_set_neither_ends_it_nor_makes_it_last(world: World, step: float) -> None:
+    """Half an hour is half an hour: acting on a host that is still worked on does harm, and so does never acting again."""
+    world.ask(ON)
+    world.clock.set_by = step
+    world.upkeep.tick()
+    assert world.upkeep.refusal()
+    world.clock.advance(1800)
+    world.upkeep.tick()
+    assert world.upkeep.refusal() == ""
+
+
+def test_one_of_an_earlier_run_lasts_a_day_at_most(world: World) -> None:
+    """Its end may have been reckoned by a clock that stood decades ahead."""
+    world.maintenance = Maintenance(world.clock.now(), world.clock.now().wall + 74 * 365 * 86400.0, "card swap")
+    world.upkeep.tick()
+    world.clock.advance(24 * 3600)
+    world.upkeep.tick()
+    assert world.upkeep.refusal() == ""

@@ -13,7 +13,7 @@ from xidwatch.clock import iso
 from xidwatch.config import EngineConfig, load_rules, rules_dir
 from xidwatch.core import watch
 from xidwatch.core.gate_model import Gate, GateSettings, GateState, Lease, Maintenance
-from xidwatch.core.messages import KernelRead, Restored, SampleTaken
+from xidwatch.core.messages import KernelRead, Restored, SampleTaken, Supervised
 from xidwatch.core.model import HOST, KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject, Value
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
@@ -350,3 +350,11 @@ def test_in_maintenance_nobody_knows() -> None:
     assert shown.why == f"in maintenance until {iso(on.until)}: card swap"
     state = replace(sampled(GOOD)[0], maintenance=on)
     assert state_file(state).maintenance == MaintenanceState(until=iso(on.until), reason="card swap", by="alice (uid 0)")
+
+
+def test_an_engine_that_nobody_looks_at_says_so() -> None:
+    """With the engine probe switched off its gate is unknown for ever; a person has to learn what to switch on."""
+    state, _ = watch.step(RULES, sampled(GOOD)[0], Supervised(NOW, BOOT_ID, (GateSettings("vllm.service"),)))
+    (shown,) = engine_views.shown(ENGINES[:1], RULES, state, NOW, {}).values()
+    assert (shown.state, shown.may_start) == ("ADOPTING", None)
+    assert "probes.engine" in shown.why

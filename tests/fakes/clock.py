@@ -15,10 +15,11 @@ class FakeClock:
     def __init__(self, mono: float = MONO) -> None:
         self.boot_id = BOOT_ID
         self.mono = mono
+        self.set_by = 0.0  # seconds by which somebody has set the wall clock
 
     def now(self) -> Moment:
         """Whatever it was set to."""
-        return Moment(WALL + self.mono - MONO, self.mono)
+        return Moment(WALL + self.set_by + self.mono - MONO, self.mono)
 
     def advance(self, seconds: float) -> None:
         """Both clocks together."""

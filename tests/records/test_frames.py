@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from xidwatch.records import frames, recovery
@@ -64,3 +66,10 @@ def test_a_line_without_end_does_not_grow_without_end(monkeypatch: pytest.Monkey
     [bad, good] = lines.feed(b'\n{"durable":1}\n')
     assert bad.startswith(b"x")
     assert frames.decode_answer(good).durable == 1
+
+
+def test_what_is_no_text_is_written_as_escapes() -> None:
+    """The name of a file may be any bytes, and one that nobody can name must not end the daemon that speaks of it."""
+    told = frames.decode_frame(frames.journal(1, {"note": {"text": "open-\udcff.json", "items": ["\udc80"]}}))
+    assert json.loads(bytes(told.journal)) == {"note": {"text": "open-\\udcff.json", "items": ["\\udc80"]}}
+    assert rb"\\udcff" in frames.log(4, "\udcff", {"unit": "\udcff"})

@@ -140,3 +140,14 @@ def test_maintenance_that_is_over_has_no_end() -> None:
     """None is a record too."""
     assert MaintenanceRecord.of(None, "alice").maintenance() is None
     assert MaintenanceRecord.of(ON).maintenance() == ON
+
+
+def test_only_an_operator_leaves_a_latch() -> None:
+    """A run for which the disk was too slow knew of none, and moved what it took for a new engine: the latch stands."""
+    latched = replace(FULL, state=GateState.LATCHED)
+    blind = replace(FULL, state=GateState.HELD, losses=(), starts=())
+    late = [entry(moved(blind)), entry(checkpoint(engines=(blind,))), entry(moved(replace(blind, state=GateState.PROVING)))]
+    assert recovery.fold([entry(moved(latched)), *late], BOOT).gates == (latched,)
+    reset = journal.from_output(GateMoved("e-000008", AT, GateState.LATCHED, blind), BOOT)
+    assert reset is not None
+    assert recovery.fold([entry(moved(latched)), entry(reset), *late[1:]], BOOT).gates == (replace(blind, state=GateState.PROVING),)

@@ -109,3 +109,13 @@ def test_children_are_adopted_within_a_boot_only() -> None:
     assert state.decode_children(data.replace(b"4711", b'"x"'), BOOT) == children[1:]
     for rubbish in (b"", b"[]", b"\xff", data[:-5]):
         assert state.decode_children(rubbish, BOOT) == ()
+
+
+def test_a_file_of_any_size_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """An engine that starts waits for what is read of it; who reads the children is the daemon that starts."""
+    for name in (state.NAME, state.CHILDREN_NAME):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(state.MOST_BYTES + 1)
+    with pytest.raises(RecordError, match="larger than any daemon writes it"):
+        state.read(tmp_path / state.NAME)
+    assert state.read_children(tmp_path / state.CHILDREN_NAME, "boot-a") == ()

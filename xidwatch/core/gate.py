@@ -113,8 +113,9 @@ def restored(gate: Gate, boot_id: str) -> Gate:
         gate = replace(gate, state=ADOPTING, owed=True, why="a run before this one has started it; how that went is not on record")
     elif gate.state is PROVING:
         gate = replace(gate, state=HELD, why="it has to be proven anew")
-    elif gate.state is STOPPING and gate.boot_id != boot_id:
-        gate = replace(gate, state=HELD, why=f"was being stopped when the host went down ({gate.why})" if gate.why else "")
+    elif gate.state is STOPPING:  # whoever runs now need not be who was to be stopped: the first look at its unit tells
+        ended = "the host went down" if gate.boot_id != boot_id else "the run before this one ended"
+        gate = replace(gate, state=HELD, why=f"was being stopped when {ended}{f' ({gate.why})' if gate.why else ''}")
     elif gate.state is RUNNING or (gate.state is OFF and gate.boot_id != boot_id):
         gate = replace(gate, state=ADOPTING, by_itself=False, why="not looked at yet")
     since = gate.since if gate.boot_id == boot_id else Moment(gate.since.wall, 0.0)

@@ -146,7 +146,8 @@ def _nobody_meant_it(gate: Gate, seen: Seen, unit: Unit) -> bool:
     """It runs since its stop failed, since systemd restarts what ends, or since systemd starts it with the host."""
     if gate.state is OFF:
         return gate.by_itself and unit.restarts > 0
-    return unit.invocation_id == gate.invocation_id or unit.restarts > 0 or gate.boot_id != seen.boot_id
+    by_host = gate.boot_id != seen.boot_id and not seen.overridden  # whose gate is open by order is started by who gave it
+    return unit.invocation_id == gate.invocation_id or unit.restarts > 0 or by_host
 
 
 def _is_wanted(gate: Gate, seen: Seen, unit: Unit) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from xidwatch.core import engines
 from xidwatch.core.engines import DRIVER as THE_DRIVER
-from xidwatch.core.gate_model import Gate, GateSettings
+from xidwatch.core.gate_model import Gate, GateSettings, GateState
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import ConditionKey
 from xidwatch.core.model import Missing, PciAddress, Status, Subject, Value
@@ -40,10 +40,18 @@ def under(state: State, settings: GateSettings, gate: Gate | None = None) -> Und
     """What this engine stands on: as told or found in this boot, else where it stood when it last ran, else all there is."""
     members = state.roster.members
     managed = [place for place, kept in members.items() if place.kind == "gpu" and kept.get("driver") == DRIVER]
-    own = managed if settings.gpus == "all" else _own(state, settings, gate)
+    own = managed + _handed_over(state, managed, gate) if settings.gpus == "all" else _own(state, settings, gate)
     chosen = sorted(own or managed)
     ports = sorted(place for place in members if place.kind == "port" and any(gpu.name.startswith(f"{place.name}/") for gpu in chosen))
     return Under({place: here(state, place) for place in chosen}, {place: here(state, place) for place in ports}, known=bool(own))
+
+
+def _handed_over(state: State, managed: list[Subject], gate: Gate | None) -> list[Subject]:
+    """Where it last ran, and another driver has been bound since: while it is down, fewer than all are no proof of all."""
+    if gate is None or gate.gpus_of != "all" or gate.state not in (GateState.HELD, GateState.PROVING, GateState.STARTING):
+        return []
+    before = (Subject("gpu", place) for place in gate.gpus)
+    return [place for place in before if place in state.roster.members and place not in managed]
 
 
 def setting(settings: GateSettings) -> str:
@@ -67,7 +75,9 @@ def _own(state: State, settings: GateSettings, gate: Gate | None) -> list[Subjec
     remembered = gate.gpus if gate is not None and gate.gpus_of == setting(settings) else ()
     if remembered and (by == "configured" or not addresses):
         return [Subject("gpu", place) for place in remembered]
-    places = {str(kept.get("address")): place for place, kept in state.roster.members.items() if place.kind == "gpu"}
+    members = [(place, str(kept.get("address"))) for place, kept in state.roster.members.items() if place.kind == "gpu"]
+    at_home = {address: place for place, address in members if here(state, place) != place}  # others were there in an earlier boot
+    places = {address: place for place, address in members} | at_home
     return [places.get(address, Subject("gpu", address)) for address in addresses]
 
 

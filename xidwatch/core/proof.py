@@ -130,7 +130,12 @@ def _of_ports(state: State, under: Under) -> Iterator[Proof]:
 
 def processes_of_engines(state: State) -> set[str]:
     """Of all that are supervised: their processes may be on a GPU that is shared."""
-    return {pid for subject, values in state.readings.items() if subject.kind == "engine" for pid in hardware.words(values.get("pids"))}
+    return {pid for named in named_by_engines(state) for pid in hardware.words(named)}
+
+
+def named_by_engines(state: State) -> tuple[Value | None, ...]:
+    """What each of them tells of its processes."""
+    return tuple(values.get("pids") for subject, values in state.readings.items() if subject.kind == "engine")
 
 
 # ------------------------------------------------------------------------------------------------------------- a proof

@@ -171,6 +171,8 @@ def _settled(engine: GateSettings, stands_on: Under) -> tuple[tuple[str, ...], s
 
 def _shared(state: State, stands_on: Under) -> tuple[str, ...] | None:
     """Where somebody computes who is no engine of ours; None when that could not be seen of all."""
+    if not all(isinstance(each, str) and not isinstance(each, Missing) for each in proof.named_by_engines(state)):
+        return None  # its own processes would pass for somebody else's
     own = proof.processes_of_engines(state)
     told = {place.name: state.readings.get(subject, {}).get("compute_pids") for place, subject in stands_on.gpus.items()}
     if not all(isinstance(pids, str) and not isinstance(pids, Missing) for pids in told.values()):
@@ -213,11 +215,13 @@ def unit(values: Values) -> Unit | None:
 
 
 def _of_either(state: State, engine: GateSettings) -> Unit | None:
-    """Of the engine's own unit, or of its stand-in while that runs."""
+    """Of the engine's own unit, or of its stand-in while that runs. A stand-in that is not known may run: then nobody knows."""
     own = unit(state.readings.get(Subject("engine", engine.unit), {}))
-    other = unit(state.readings.get(Subject("engine", engine.after_incident_unit), {})) if engine.after_incident_unit else None
-    if other is None or own is None or own.runs:
+    if not engine.after_incident_unit or own is None or own.runs:
         return own
+    other = unit(state.readings.get(Subject("engine", engine.after_incident_unit), {}))
+    if other is None:
+        return None
     if other.runs or other.moves:
         return other
     both = None if own.processes is None or other.processes is None else own.processes + other.processes

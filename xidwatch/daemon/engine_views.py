@@ -16,6 +16,7 @@ from xidwatch.records.order import Order
 from xidwatch.records.state import EngineState
 
 NOT_PROVEN = "nothing is proven yet"
+UNSEEN = f"{NOT_PROVEN}: systemd has not been heard on its unit (is `probes.engine` enabled?)"
 HELD_BACK = frozenset({GateState.STOPPING, GateState.HELD, GateState.PROVING, GateState.LATCHED})  # when it matters what could help
 
 
@@ -61,7 +62,7 @@ def _with_gate(
         state=gate.state,
         since=iso(gate.since.wall),
         may_start=may,
-        why=(gate.why if may or gate.state in HELD_BACK else "") or _why(may, against, state) or gate.why,
+        why=(gate.why if may or gate.state in HELD_BACK else "") or _why(may, against, state, heard=bool(seen.unit)) or gate.why,
         lease=iso(gate.lease.until.wall) if gate.lease else None,
         unit=seen.unit,
         invocation_id=seen.invocation_id,
@@ -73,7 +74,7 @@ def _with_gate(
     )
 
 
-def _why(may: bool | None, against: tuple[Condition, ...], state: State) -> str:
+def _why(may: bool | None, against: tuple[Condition, ...], state: State, *, heard: bool) -> str:
     if may:
         return ""
     if may is None and state.maintenance is not None:
@@ -82,7 +83,7 @@ def _why(may: bool | None, against: tuple[Condition, ...], state: State) -> str:
         worst = against[0]
         more = f", and {len(against) - 1} more" if len(against) > 1 else ""
         return f"{worst.type} {worst.status} {worst.subject}: {worst.reason}{more}"
-    return NOT_PROVEN if may is None else ""
+    return "" if may is not None else NOT_PROVEN if heard else UNSEEN
 
 
 def _rungs(

@@ -199,6 +199,9 @@ class Daemon:
         """One input: step, write down what comes out, then act."""
         self._state, outputs = watch.step(self._conditions, self._state, given)
         self.scribe.tell(outputs)
+        moved = [output for output in outputs if isinstance(output, GateMoved)]
+        for each in moved:
+            self._entered[each.gate.state][each.gate.unit] += each.before is not each.gate.state
         for output in outputs:
             number = self.scribe.output(output)
             match output:
@@ -206,8 +209,7 @@ class Daemon:
                     self._row(sample)
                 case Learnt():
                     self.baselines.write()
-                case GateMoved(before=before, gate=gate):
-                    self._entered[gate.state][gate.unit] += before is not gate.state
+                case GateMoved() if output is moved[0]:  # one picture has them all, and sixty engines may lose a switch at once
                     self.show()  # before anything is done: the start that follows asks this very file
                 case Action():
                     self._dumps_taken += output.kind is ActionKind.TAKE_DUMP

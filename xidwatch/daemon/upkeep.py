@@ -4,7 +4,7 @@
     <- {"ok": true, "text": "maintenance until 2026-09-17T03:10:08.412Z: ..."}
     -> {"do": "maintenance-off", "user": "alice"}
 
-It ends by itself at the first tick after its time. What it means to edges and engines is the watch's.
+It ends by itself at the first tick after its time, by the monotonic clock. What it means to edges and engines is the watch's.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Upkeep:
         self._known = known
         self._take = take
         self._before: Readings | None = None  # as it was when it began; kept until it has been compared
+        self._end_mono: float | None = None  # nobody can set that clock: a step of the other neither ends it nor makes it last
         self._ticks_since = 0
 
     def refusal(self) -> str:
@@ -72,6 +73,7 @@ class Upkeep:
         given = Maintenance(before.began if before else now, now.wall + length, reason, by)
         if before is None or self._before is None:
             self._before = facts
+        self._end_mono = now.mono + length
         text = f"maintenance until {iso(given.until)}, by {by}: {reason}"
         self._scribe.log(WARNING, text, event="maintenance")
         self._take(MaintenanceSet(now, given, by))
@@ -82,7 +84,10 @@ class Upkeep:
         on, facts = self._known()
         if on is not None:
             self._before = facts if self._before is None else self._before  # it was begun in an earlier run
-            if self._clock.now().wall >= on.until:
+            now = self._clock.now()
+            if self._end_mono is None:  # of what an earlier run was told only the wall clock's time is on record
+                self._end_mono = now.mono + min(on.until - now.wall, LONGEST_SECONDS)
+            if now.mono >= self._end_mono:
                 self._end(BY_ITSELF, "xidwatch")
             return
         if self._before is None:
@@ -96,6 +101,7 @@ class Upkeep:
         self._scribe.log(NOTICE, f"maintenance is over: {why}", event="maintenance")
         self._take(MaintenanceSet(self._clock.now(), None, by))
         self._inventory.want()
+        self._end_mono = None
         self._ticks_since = 0
 
     def _compare(self, before: Readings, after: Readings) -> None:

@@ -140,7 +140,22 @@ def decode_answer(line: bytes) -> Answer:
 
 
 def _line(message: object) -> bytes:
-    return _encoder.encode(message) + b"\n"
+    try:
+        return _encoder.encode(message) + b"\n"
+    except UnicodeEncodeError:  # the name of a file may be any bytes
+        return _encoder.encode(_writable(msgspec.to_builtins(message))) + b"\n"
+
+
+def _writable(plain: object) -> object:
+    """With what is no text shown as escapes: half of a surrogate pair stands for a byte that is none."""
+    match plain:
+        case str():
+            return plain.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {_writable(key): _writable(value) for key, value in plain.items()}
+        case list() | tuple():
+            return [_writable(each) for each in plain]
+    return plain
 
 
 def _decode(decoder: msgspec.json.Decoder[T], line: bytes) -> T:

@@ -17,7 +17,7 @@ from typing import Annotated
 import msgspec
 
 from xidwatch.clock import iso
-from xidwatch.core.gate_model import Gate, Maintenance
+from xidwatch.core.gate_model import Gate, GateState, Maintenance
 from xidwatch.core.model import ActionKind, Condition, Incident, Missing, Moment, Severity, Status, Subject
 from xidwatch.records import Damage, journal, note
 from xidwatch.records.baseline import Baseline
@@ -303,7 +303,13 @@ class _Fold:
 
     def _gate(self, entry: Entry) -> None:
         gate = msgspec.convert(entry.body, GateRecord).gate()
-        self._gates[gate.unit] = gate
+        was_reset = entry.body.get("before") == GateState.LATCHED
+        self._gates[gate.unit] = gate if was_reset else self._latched(gate)
+
+    def _latched(self, gate: Gate) -> Gate:
+        """A run that could not read the journal knew of no latch; only an operator leaves it, and his word stands in a record."""
+        known = self._gates.get(gate.unit)
+        return known if known is not None and known.state is GateState.LATCHED and gate.state is not GateState.LATCHED else gate
 
     def _maintain(self, entry: Entry) -> None:
         self._maintenance = msgspec.convert(entry.body, MaintenanceRecord).maintenance()
@@ -313,7 +319,7 @@ class _Fold:
         conditions = [record.condition() for record in body.conditions]
         incident = body.incident.incident() if body.incident else None
         dumps = tuple(wall_time(text) for text in body.dumps)
-        gates = {record.unit: record.gate() for record in body.gates}
+        gates = {record.unit: self._latched(record.gate()) for record in body.gates}
         maintenance = body.maintenance.maintenance() if body.maintenance else None
         self._conditions = {(condition.subject, condition.type): condition for condition in conditions}
         self._incident = incident

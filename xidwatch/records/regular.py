@@ -71,10 +71,12 @@ def reading(path: Path) -> BinaryIO:
     return os.fdopen(open_regular(path, os.O_RDONLY), "rb")
 
 
-def read_bytes(path: Path) -> bytes:
-    """The whole content of a regular file. Raises NotRegular and OSError."""
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """The whole content of a regular file; OSError (EFBIG) when that is more than `most` bytes. Raises NotRegular and OSError."""
     with reading(path) as file:
-        return file.read()
+        if 0 <= most < os.fstat(file.fileno()).st_size:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return file.read(most)
 
 
 def clear(path: Path, remarks: list[str] | None = None) -> None:

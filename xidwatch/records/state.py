@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,8 @@ CHILDREN_NAME = "children.json"
 VERSION = 1
 WORLD_READABLE = 0o644
 STALE_INTERVALS = 3
+MOST_BYTES = 16 * 1024 * 1024  # thirty times what sixty-four engines come to; an engine waits at its start while it is read
+TOO_LARGE = "is larger than any daemon writes it"
 
 Freshness = Literal["fresh", "stale", "other boot", "replayed", "dead"]
 
@@ -136,12 +139,14 @@ def write_atomic(path: Path, data: bytes, mode: int = WORLD_READABLE) -> None:
 def read(path: Path) -> StateFile:
     """Raises RecordError with a hint when it is absent or damaged. Keys of a newer version are ignored."""
     try:
-        return msgspec.json.decode(regular.read_bytes(path), type=StateFile)
+        return msgspec.json.decode(regular.read_bytes(path, MOST_BYTES), type=StateFile)
     except FileNotFoundError as error:
         raise RecordError(path, "no state file", "is xidwatch running? `systemctl status xidwatch` or `xidwatch run` tells") from error
     except regular.NotRegular as error:
         raise RecordError(path, str(error.strerror), "a running xidwatch replaces it at its next tick") from error
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise RecordError(path, TOO_LARGE, "a running xidwatch replaces it at its next tick") from error
         raise RecordError(path, error.strerror or str(error), "the state file is made to be readable by everyone") from error
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RecordError(path, f"damaged: {error}", "a running xidwatch replaces it at its next tick") from error
@@ -199,7 +204,7 @@ def encode_children(children: tuple[Child, ...], boot_id: str) -> bytes:
 def read_children(path: Path, boot_id: str) -> tuple[Child, ...]:
     """What can be read of the file; none where there is none. Never waits, whatever lies there."""
     try:
-        return decode_children(regular.read_bytes(path), boot_id)
+        return decode_children(regular.read_bytes(path, MOST_BYTES), boot_id)
     except OSError:
         return ()
 

@@ -24,7 +24,7 @@ UNIT = "vllm.service"
 GENTLE = "vllm-gentle.service"
 ENGINE = Subject("engine", UNIT)
 SETTINGS = GateSettings(UNIT, gpus="all")
-BOOT, NEXT_BOOT = "boot-a", "boot-b"
+BOOT = "boot-a"
 PIDS = "100 101"
 
 
@@ -150,7 +150,7 @@ class Night(Story):
         before = self.state
         after = Night.__new__(Night)
         after.__dict__.update(self.restart(new_boot=new_boot).__dict__)
-        after.settings, after.boot_id = self.settings, NEXT_BOOT if new_boot else self.boot_id
+        after.settings, after.boot_id = self.settings, f"{self.boot_id}+" if new_boot else self.boot_id
         after.give(Supervised(after.now, after.boot_id, (self.settings,), tuple(before.gates.values()), before.maintenance))
         return after
 

@@ -53,6 +53,7 @@ HAPPENS: dict[Event, tuple[Seen, dict[str, object]]] = {
     Event.SKIPPED: (seen(Unit(runs=False, how="skipped", processes=1)), {}),
     Event.STOPPED: (seen(Unit(runs=False, how="stopped", processes=1)), {}),
     Event.ENDED: (seen(Unit(runs=False, how="ended", processes=1)), {}),
+    Event.IDLE: (seen(Unit(runs=False, on_demand=True, processes=1), is_well=True), {}),
     Event.EVIDENCE: (seen(), {"asked": ""}),
     Event.CALLED_OFF: (seen(overridden=True), {"asked": ""}),
     Event.STOP_OVER: (seen(stop_result=("ok", "", ())), {}),
@@ -81,6 +82,7 @@ LEADS_TO: dict[Event, dict[GateState, GateState]] = {
     Event.SKIPPED: {ADOPTING: HELD, RUNNING: HELD, PROVING: HELD, OFF: HELD},
     Event.STOPPED: {ADOPTING: OFF, RUNNING: OFF, PROVING: HELD},
     Event.ENDED: {ADOPTING: OFF, RUNNING: OFF, PROVING: HELD},
+    Event.IDLE: {ADOPTING: OFF, PROVING: HELD},
     Event.EVIDENCE: {},
     Event.CALLED_OFF: {STOPPING: HELD, PROVING: HELD},
     Event.STOP_OVER: {STOPPING: HELD},
@@ -156,6 +158,36 @@ def test_starts_are_counted_in_their_window() -> None:
     latched, effect = gate.step(SETTINGS, standing(PROVING, starts=(recent, recent, recent)), proven)
     assert (latched.state, effect) == (LATCHED, Effect.NOTHING)
     assert "--reset vllm.service" in latched.why
+    assert latched.why.count("2026-09-17T01:23:") == 3  # when they were
+
+
+def test_a_start_that_has_come_to_something_counts_no_more() -> None:
+    """Nor one whose run a successor finds; until hardware is lost within the window after it."""
+    early, own = NOW.wall - 1800.0, NOW.wall - 60.0
+    ready = seen(start_result=("ready", "", "run-2"))
+    runs, _ = gate.step(SETTINGS, standing(STARTING, starts=(early, own), start_said="start: failed"), ready)
+    assert (runs.state, runs.starts, runs.served, runs.start_said) == (RUNNING, (early,), own, "")
+    found, _ = gate.step(SETTINGS, standing(ADOPTING, starts=(early, own), owed=True), seen(OTHER_RUN))
+    assert (found.state, found.starts, found.served) == (RUNNING, (early,), own)
+    lost, _ = gate.step(SETTINGS, runs, seen(lost=LOST, evidence_due=True))
+    assert (lost.state, lost.starts, lost.served) == (STOPPING, (early, own), 0.0)
+    later = Moment(own + 3601.0, NOW.mono + 3600.0)
+    long_after, _ = gate.step(SETTINGS, runs, replace(seen(lost=LOST, evidence_due=True), at=later))
+    assert (long_after.state, long_after.starts) == (STOPPING, (early,))
+
+
+def test_one_that_another_condition_refuses_says_so() -> None:
+    """The gate was open for it. What latches it in the end says it too."""
+    refused = seen(start_result=("refused", "its own condition said no", ""))
+    held, _ = gate.step(SETTINGS, standing(STARTING, starts=(NOW.wall,)), refused)
+    assert (held.state, held.starts) == (HELD, (NOW.wall,))
+    assert "an ExecCondition of the unit other than the gate's?" in held.why
+    proven = replace(standing(PROVING, starts=(NOW.wall,) * 3), start_said=held.start_said)
+    latched, _ = gate.step(SETTINGS, proven, seen(DOWN, proofs_lacking=()))
+    assert latched.state is LATCHED
+    assert held.why in latched.why
+    late, _ = gate.step(SETTINGS, standing(STARTING), replace(refused, at=LEASE.until))
+    assert "other than the gate's" not in late.why  # which had closed again
 
 
 def test_one_tick_is_no_proof() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.core.engine_story import ENGINE, GENTLE, SETTINGS, START, STOP, UNIT, Night, card, moves, orders, unit
 from tests.core.story import GPU, GPUS, SWITCH, asked, dumps, xid
+from xidwatch.core import gate_view
 from xidwatch.core.gate_model import GateMoved, GateSettings, GateState
 from xidwatch.core.messages import EngineStopped
 from xidwatch.core.model import Action, ActionKind, Missing, Value
@@ -177,6 +178,45 @@ def test_a_unit_that_systemd_left_out_is_started_when_the_gate_opens() -> None:
     assert orders(night.settle()) == [START]
 
 
+def never_run(file_state: Value, *, accepted: bool = True) -> Night:
+    """A boot in which nobody has started it yet."""
+    morning = Night(accepted=accepted, runs=False).again(new_boot=True)
+    morning.readings[ENGINE] = unit("inactive", unit_file_state=file_state, state_seconds=Missing.ABSENT)
+    morning.name_all()
+    return morning
+
+
+@pytest.mark.parametrize("file_state", ["static", "linked", "indirect", "generated"])
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_unit_that_only_people_start_is_theirs_to_start(file_state: str, *, accepted: bool) -> None:
+    """Systemd unloads it as soon as its condition has said no: that it was left out is never seen."""
+    night = never_run(file_state, accepted=accepted)
+    assert moves(night.ticks(2)) == [(ADOPTING, OFF)]
+    assert gate_view.may_start(night.gate, (), None, night.now) is True
+    assert orders(night.ticks(10)) == []
+    night.unit(unit_file_state=file_state)
+    assert moves(night.tick()) == [(OFF, RUNNING)]
+
+
+def test_nobody_may_start_it_before_its_hardware_is_known_to_be_well() -> None:
+    """Neither on what is lost nor on what is not known."""
+    night = never_run("static")
+    night.set(GPU, {"config_dword0": Missing.TIMED_OUT})
+    assert moves(night.ticks(4)) == []
+    night.lose_switch()
+    assert moves(night.ticks(4)) == []
+    assert night.at is ADOPTING
+    assert moves(night.mended().ticks(12)) == [(ADOPTING, OFF)]
+
+
+@pytest.mark.parametrize("file_state", ["enabled", Missing.TIMED_OUT])
+def test_one_that_starts_with_the_host_is_waited_for(file_state: Value) -> None:
+    """As is one of which nobody knows whether it does."""
+    night = never_run(file_state)
+    assert moves(night.ticks(4)) == []
+    assert night.at is ADOPTING
+
+
 def test_a_unit_that_is_just_asking_whether_it_may_start_does_not_run() -> None:
     """A tick in the middle of its condition must not open the gate that it asks."""
     night = Night().lose_and_stop()
@@ -308,6 +348,33 @@ def test_more_starts_than_the_window_allows_latch_it() -> None:
         assert orders(night.settle(12)) == [START]
         night.started("failed")
         assert night.at is HELD
+    assert orders(night.ticks(12)) == []
+    assert night.at is LATCHED
+
+
+def test_reboots_and_new_runs_latch_no_engine_that_always_comes_up() -> None:
+    """Five of them within an hour of maintenance."""
+    night = Night(replace(SETTINGS, window_seconds=36000.0))
+    for run in range(5):
+        night = night.again(new_boot=True)
+        night.unit("inactive", result="exec-condition").mended().name_all()
+        assert orders(night.settle(12)) == [START]
+        night = night if run % 2 else night.again()  # a run that ends while it starts
+        if run % 2:
+            night.started(run=f"run-{run}")
+        night.unit(invocation_id=f"run-{run}").ticks(2)
+        assert (night.at, night.gate.starts) == (RUNNING, ())
+
+
+def test_starts_that_hardware_loss_follows_latch_it() -> None:
+    """Though each of them was ready: three, and no fourth."""
+    night = Night(replace(SETTINGS, window_seconds=36000.0))
+    for run in ("run-2", "run-3", "run-4"):
+        night.lose_and_stop().mended()
+        assert orders(night.settle(12)) == [START]
+        night.started(run=run)
+        night.ticks(4)
+    night.lose_and_stop().mended()
     assert orders(night.ticks(12)) == []
     assert night.at is LATCHED
 

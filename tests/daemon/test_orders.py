@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,11 +27,14 @@ class World:
         self.clock = FakeClock()
         self.rundir = RunDir(folder)
         self.notes: list[str] = []
+        self.on_record: Callable[[], object] = lambda: None  # what somebody else does just then
         numbers = itertools.count(1)
-        self.orders = Orders(self.rundir, self.clock, Scribe(self, self.clock, lambda letter: f"{letter}-{next(numbers)}"))  # type: ignore[arg-type]
+        self.scribe = Scribe(self, self.clock, lambda letter: f"{letter}-{next(numbers)}")  # type: ignore[arg-type]
+        self.orders = Orders(self.rundir, self.clock, self.scribe)
 
     def journal(self, record: Mapping[str, Any]) -> tuple[int, ...]:
         self.notes.append(record["note"]["text"])
+        self.on_record()
         return (1,)
 
     def log(self, *_: object) -> None:
@@ -94,6 +97,53 @@ def test_one_taken_back_is_journalled_as_that(world: World) -> None:
     assert len(world.notes) == 2
     assert "was open until 02:20, when the order was taken back" in world.notes[1]
     assert list(order.units(world.rundir.path)) == []
+
+
+def test_one_taken_back_while_it_is_journalled_stays_taken_back(world: World) -> None:
+    """The daemon writes no order, so it cannot undo one; the end is journalled like the beginning."""
+    given = world.give(3600)
+    world.on_record = lambda: order.write(world.rundir.path, given.taken_back("02:20"))
+    world.orders.look()
+    world.on_record = lambda: None
+    found = order.read(world.rundir.path, UNIT)
+    assert found is not None
+    assert found.withdrawn
+    world.orders.look()
+    assert world.orders.in_force == {}
+    assert len(world.notes) == 2
+
+
+def test_a_daemon_leaves_the_file_of_an_order_as_it_is(world: World) -> None:
+    """To the byte and the inode: it belongs to who gave it."""
+    world.give(3600)
+    place = order.place(world.rundir.path, UNIT)
+    before = (place.read_bytes(), place.stat().st_ino)
+    world.orders.look()
+    assert (place.read_bytes(), place.stat().st_ino) == before
+
+
+def test_a_successor_journals_nothing_twice(world: World) -> None:
+    """But a new order, though it says almost the same."""
+    world.give(3600)
+    world.orders.look()
+    later = Orders(world.rundir, world.clock, world.scribe)
+    later.look()
+    assert len(world.notes) == 1
+    assert later.in_force.keys() == {UNIT}
+    world.give(7200)
+    later.look()
+    assert len(world.notes) == 2
+
+
+def test_one_that_cannot_be_marked_is_journalled_once_all_the_same(world: World) -> None:
+    """By this daemon, which remembers."""
+    place = order.place(world.rundir.path, UNIT)
+    place.parent.mkdir(exist_ok=True)
+    place.with_name(f".{place.name}.journalled.tmp").mkdir()
+    world.give(3600)
+    world.orders.look()
+    world.orders.look()
+    assert len(world.notes) == 1
 
 
 def test_one_that_may_not_be_believed_is_said_once_and_left(world: World) -> None:

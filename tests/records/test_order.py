@@ -93,6 +93,34 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
             order.read(tmp_path, unit)
 
 
+def test_a_mark_is_for_one_order_and_its_words(tmp_path: Path) -> None:
+    """One taken back is another. The mark touches no order, and goes with it."""
+    order.write(tmp_path, GIVEN)
+    order.mark(tmp_path, GIVEN)
+    withdrawn = GIVEN.taken_back("2026-09-17T03:30:00.000Z")
+    assert (order.is_marked(tmp_path, GIVEN), order.is_marked(tmp_path, withdrawn)) == (True, False)
+    assert list(order.units(tmp_path)) == [UNIT]
+    order.remove(tmp_path, UNIT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mark_that_anybody_could_have_made_is_none(tmp_path: Path) -> None:
+    """Better told twice than not at all."""
+    order.mark(tmp_path, GIVEN)
+    next(tmp_path.iterdir()).chmod(0o666)
+    assert not order.is_marked(tmp_path, GIVEN)
+
+
+def test_of_too_many_orders_those_of_known_units_come_first(tmp_path: Path) -> None:
+    """Whatever they are called."""
+    for number in range(order.MOST_ORDERS + 1):
+        order.place(tmp_path, f"a-{number:03}.service").touch()
+    order.place(tmp_path, UNIT).touch()
+    assert UNIT not in list(order.units(tmp_path))
+    found = list(order.units(tmp_path, [UNIT]))
+    assert (found[0], len(found)) == (UNIT, order.MOST_ORDERS)
+
+
 def test_what_is_over_can_be_cleared_away_twice(tmp_path: Path) -> None:
     """Somebody else may have been quicker."""
     order.write(tmp_path, GIVEN)

@@ -154,7 +154,7 @@ def _gpus(shown: StateFile | None) -> Iterator[Check]:
             text = "its GPUs are not known yet, so nothing is known to be under it"
             yield Check("engines", unit, WARNING, text, 'let it run once, or name them: gpus = "all", or their addresses')
         if engine.state == "LATCHED":
-            yield Check("engines", unit, BAD, f"is latched: {engine.why}", f"xidwatch gate --reset {unit}, once the cause is mended")
+            yield Check("engines", unit, BAD, f"is latched: {engine.why}", f"see to what it says, then xidwatch gate --reset {unit}")
         if engine.order:
             yield Check("engines", unit, WARNING, f"its gate is open by order until {engine.order}", f"xidwatch gate --close {unit}")
 

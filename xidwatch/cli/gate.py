@@ -227,7 +227,7 @@ def hint(each: Answer) -> str:
     """What somebody at a terminal can do now."""
     by_force = f"`xidwatch gate --open-for 1h --reason TEXT {each.unit}` lets it start anyway"
     if each.engine and each.engine.state == "LATCHED" and each.code == CLOSED:
-        return f"`xidwatch gate --reset {each.unit}` when the cause is mended; {by_force}"
+        return f"`xidwatch gate --reset {each.unit}` has it proven and started anew; {by_force}"
     return f"`xidwatch status` tells more; {by_force}"
 
 

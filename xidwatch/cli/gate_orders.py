@@ -73,7 +73,7 @@ def _close(place: Path, unit: str) -> int:
 
 
 def _reset(place: Path, unit: str) -> int:
-    """An operator's word that the cause is mended: the daemon's to take, since one writer changes the gate."""
+    """An operator's word that it may be tried again: the daemon's to take, since one writer changes the gate."""
     try:
         reply = tell(place, {"do": "gate-reset", "unit": unit, "user": user()})
     except Untold as why:

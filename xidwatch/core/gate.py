@@ -51,6 +51,7 @@ TABLE: Mapping[tuple[GateState, Event], tuple[GateState, Effect]] = {
     (ADOPTING, Event.STOPPED): (OFF, Effect.NOTHING),
     (ADOPTING, Event.ENDED): (OFF, Effect.NOTHING),
     (ADOPTING, Event.FORBIDDEN): (OFF, Effect.NOTHING),
+    (ADOPTING, Event.IDLE): (OFF, Effect.NOTHING),
     (RUNNING, Event.UP_LOST): (STOPPING, Effect.NOTHING),
     (RUNNING, Event.UP_ANEW): (RUNNING, Effect.NOTHING),
     (RUNNING, Event.DOWN_LOST): (HELD, Effect.NOTHING),
@@ -175,12 +176,30 @@ def _moved(settings: GateSettings, gate: Gate, seen: Seen, event: Event, after: 
         moved = _backed_off(settings, moved, seen.at)
     if before is not after:
         moved = _entered(moved, seen, event, before)
-    if event is Event.PROVEN:
-        moved = replace(moved, starts=(*recent_starts(settings, gate, seen.at), seen.at.wall))
+    moved = _counted(settings, gate, moved, event, why, seen.at)
     if event is Event.READY:
         moved = replace(moved, incident=None, relapses=0)
     if event is Event.RESET:
-        moved = replace(moved, starts=(), losses=(), relapses=0, not_before=0.0)
+        moved = replace(moved, starts=(), served=0.0, start_said="", losses=(), relapses=0, not_before=0.0)
+    return moved
+
+
+def _counted(settings: GateSettings, before: Gate, moved: Gate, event: Event, why: str, at: Moment) -> Gate:
+    """A start counts until it has come to something, and the latest again when hardware is lost within the window after it.
+
+    One whose run was found by a successor, or after maintenance, has come to something as well.
+    """
+    starts = recent_starts(settings, before, at)
+    if event is Event.PROVEN:
+        return replace(moved, starts=(*starts, at.wall), served=0.0)
+    is_up = event is Event.READY or (before.owed and moved.state is RUNNING)
+    if is_up and before.starts:
+        return replace(moved, starts=before.starts[:-1], served=before.starts[-1], start_said="")
+    if event in (Event.NOT_READY, Event.NOT_READY_UP):
+        return replace(moved, start_said=why)
+    is_lost = event in (Event.UP_LOST, Event.DOWN_LOST)
+    if is_lost and before.served and abs(at.wall - before.served) < settings.window_seconds:
+        return replace(moved, starts=(*starts, before.served), served=0.0)
     return moved
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from xidwatch.core.gate_model import Gate, GateSettings, GateState
@@ -33,13 +34,14 @@ class Event(StrEnum):
     UP_ANEW = "another run of it is under way"
     DOWN_LOST = "it has ended, and hardware under it is gone"
     OWED = "it was about to be started, and does not run"
-    SKIPPED = "systemd has left it out, since the gate was not open"
+    SKIPPED = "systemd has left it out, since a condition of its own said no"
     STOPPED = "somebody has stopped it"
     ENDED = "it has ended by itself"
+    IDLE = "it has not run in this boot, and does not start with the host"
     EVIDENCE = "stage one of the dump is over"
     CALLED_OFF = "an operator has opened it before it was stopped"
     STOP_OVER = "our stop is over"
-    LATCH = "too many starts, or the same parent lost twice under load"
+    LATCH = "too many starts came to nothing, or the same parent lost twice under load"
     DOUBT = "something speaks against the hardware, or is not known"
     CLEAR = "nothing speaks against the hardware"
     PROVEN = "every proof has held for the settle time"
@@ -59,6 +61,7 @@ class Unit:
     how: str = ""  # stopped, ended, skipped
     forbidden: str = ""  # why it must not be started, "" when it may
     enabled: bool = False  # it starts with the host
+    on_demand: bool = False  # as far as systemd knows it does not: static, linked
     processes: int | None = 0  # None: nobody can say
 
     @property
@@ -79,6 +82,7 @@ class Seen:
     parent: str = ""  # the topmost place that all the lost ones share
     parent_name: str = ""  # whoever is there, as people know it
     incident: str | None = None
+    is_well: bool = False  # a whole tick found nothing bad under it, and nothing that is not known
     evidence_due: bool = False  # stage one is still being written
     proofs_lacking: tuple[str, ...] | None = None  # None: not looked at this time; empty: every proof holds
     is_busy: bool = False
@@ -102,7 +106,7 @@ def events(settings: GateSettings, gate: Gate, seen: Seen) -> Iterator[tuple[Eve
     if seen.unit is not None and seen.unit.runs and (seen.overridden or not seen.lost):
         yield _running(gate, seen.unit)
     if seen.unit is not None and seen.unit.is_down:
-        yield from _down(gate, seen.unit)
+        yield from _down(gate, seen, seen.unit)
     if gate.state is STARTING:
         yield from _of_start(gate, seen)
     elif gate.state in (HELD, PROVING):
@@ -166,24 +170,27 @@ def _running(gate: Gate, unit: Unit) -> tuple[Event, str]:
     return Event.UP_ANEW, "it runs, started by somebody else" if gate.invocation_id and not gate.owed else "it runs"
 
 
-def _down(gate: Gate, unit: Unit) -> Iterator[tuple[Event, str]]:
+def _down(gate: Gate, seen: Seen, unit: Unit) -> Iterator[tuple[Event, str]]:
+    """Systemd forgets at once that it has left out a unit that nothing refers to: one that only people start is theirs to start."""
     if unit.forbidden:
         yield Event.FORBIDDEN, unit.forbidden
     elif gate.owed:
         yield Event.OWED, "a start was granted before, and it does not run"
     elif unit.how == "skipped":
-        yield Event.SKIPPED, "systemd has left it out, since the gate was not open"
+        yield Event.SKIPPED, "systemd has left it out, since a condition of its own said no: the gate, or another one"
     if unit.how == "stopped":
         yield Event.STOPPED, "somebody else has stopped it"
     elif unit.how == "ended":
         yield Event.ENDED, "it has ended by itself"
+    elif unit.how == "" and unit.on_demand and seen.is_well:
+        yield Event.IDLE, "it does not run, and does not start with the host: whoever starts it may"
 
 
 def _of_start(gate: Gate, seen: Seen) -> Iterator[tuple[Event, str]]:
     is_up = seen.unit is not None and not seen.unit.is_down
     if seen.start_result is not None:
         result, detail, _ = seen.start_result
-        why = ", ".join(filter(None, (f"start: {result}", detail)))
+        why = ", ".join(filter(None, (f"start: {_in_words(gate, seen, result)}", detail)))
         if result == "ready":
             yield Event.READY, f"it answers: {detail}" if detail else "it answers"
         elif is_up or result in ("not-ready", "timeout"):
@@ -192,6 +199,14 @@ def _of_start(gate: Gate, seen: Seen) -> Iterator[tuple[Event, str]]:
             yield Event.NOT_READY, why
     elif gate.lease is None or seen.at.mono >= gate.lease.until.mono:
         yield Event.NOT_READY_UP, "nobody has said how the start ended"
+
+
+def _in_words(gate: Gate, seen: Seen, result: str) -> str:
+    """Who refuses a start that was granted is not this gate."""
+    was_open = gate.lease is not None and seen.at.mono < gate.lease.until.mono
+    if result == "refused" and was_open:
+        return "its own condition refused it (an ExecCondition of the unit other than the gate's?)"
+    return result
 
 
 def _of_proof(settings: GateSettings, gate: Gate, seen: Seen) -> Iterator[tuple[Event, str]]:
@@ -206,9 +221,16 @@ def _of_proof(settings: GateSettings, gate: Gate, seen: Seen) -> Iterator[tuple[
         yield Event.DOUBT, f"no longer proven: {'; '.join(seen.proofs_lacking)}"
     elif _has_settled(settings, gate, seen) and not backs_off(gate, seen.at):
         if len(recent_starts(settings, gate, seen.at)) >= settings.most_starts:
-            hours = settings.window_seconds / 3600
-            yield Event.LATCH, f"{settings.most_starts} starts within {hours:g} h; `xidwatch gate --reset {gate.unit}`"
+            yield Event.LATCH, _too_many(settings, gate, recent_starts(settings, gate, seen.at))
         yield Event.PROVEN, "every proof has held for the settle time"
+
+
+def _too_many(settings: GateSettings, gate: Gate, starts: tuple[float, ...]) -> str:
+    """When they were, and how the last of them ended."""
+    times = ", ".join(f"{datetime.fromtimestamp(wall, UTC):%Y-%m-%dT%H:%M:%SZ}" for wall in starts)
+    what = f"{len(starts)} starts within {settings.window_seconds / 3600:g} h came to nothing, or hardware was lost after them: {times}"
+    last = f"the last that came to nothing: {gate.start_said}" if gate.start_said else ""
+    return "; ".join(filter(None, (what, last, f"`xidwatch gate --reset {gate.unit}` has it proven and started anew")))
 
 
 def against(gate: Gate, seen: Seen) -> str:
@@ -250,5 +272,5 @@ def _lost_twice(gate: Gate, seen: Seen) -> str:
 
 
 def recent_starts(settings: GateSettings, gate: Gate, at: Moment) -> tuple[float, ...]:
-    """The starts within the window; a clock that was set back takes none away."""
+    """Those that count, within the window; a clock that was set back takes none away."""
     return tuple(wall for wall in gate.starts if abs(at.wall - wall) < settings.window_seconds)

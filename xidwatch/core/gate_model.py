@@ -52,7 +52,9 @@ class Gate:
     boot_id: str = ""  # in which the state was entered
     incident: str | None = None  # for which it was stopped
     lease: Lease | None = None
-    starts: tuple[float, ...] = ()  # wall times of the starts that were granted, within the window
+    starts: tuple[float, ...] = ()  # wall times of the starts within the window that came to nothing, or are under way
+    served: float = 0.0  # wall time of the last one that did not: it counts after all when hardware is lost within the window
+    start_said: str = ""  # how the last start that came to nothing ended, in words
     losses: tuple[Loss, ...] = ()
     relapses: int = 0  # in PROVING and STARTING since it last ran
     not_before: float = 0.0  # wall time before which no further start is granted: the back-off

@@ -32,6 +32,7 @@ from xidwatch.core.state import State, Step
 UP = ("active", "reloading", "refreshing")
 DOWN = ("inactive", "failed")
 NOT_LOADED = ("not-found", "masked", "error", "bad-setting")
+WITH_THE_HOST = ("enabled", "enabled-runtime")
 NOT_TO_START = {"disabled": "its unit is disabled", "masked": "its unit is masked", "masked-runtime": "its unit is masked"}
 BUSY_RATIO = 0.2  # of the time, a kernel ran on one of its GPUs
 
@@ -134,6 +135,7 @@ def look(now: Step, engine: GateSettings, given: Input, at: Moment) -> Seen:
         parent=parent,
         parent_name=hardware.name_of(stands_on, parent),
         incident=state.incident.id if state.incident else None,
+        is_well=is_tick and not lost and not unclear and not _unlisted(state, stands_on),
         evidence_due=bool(state.dumping),
         proofs_lacking=_lacking(state, engine, stands_on, at, seen_now) if is_tick and own.state is GateState.PROVING else None,
         is_busy=isinstance(given, SampleTaken) and _is_busy(state, engine, stands_on),
@@ -153,9 +155,13 @@ def _is_about(given: Input, engine: GateSettings) -> bool:
 
 def _unclear(state: State, stands_on: Under) -> Iterator[str]:
     """What has to be known before there is anything to prove."""
-    if not stands_on.gpus and isinstance(state.roster.listed, Missing):
+    if _unlisted(state, stands_on):
         yield "not known: which GPUs there are"
     yield from proof.obstacles(state)
+
+
+def _unlisted(state: State, stands_on: Under) -> bool:
+    return not stands_on.gpus and isinstance(state.roster.listed, Missing)
 
 
 def _lacking(state: State, engine: GateSettings, stands_on: Under, at: Moment, seen_now: Unit | None) -> tuple[str, ...]:
@@ -201,7 +207,7 @@ def unit(values: Values) -> Unit | None:
         return Unit(runs=False, forbidden=f"systemd says of its unit: {load}", processes=left)
     if not isinstance(active, str) or isinstance(active, Missing):
         return None
-    file_state = str(values.get("unit_file_state", ""))
+    file_state = _text(values.get("unit_file_state"))
     return Unit(
         runs=active in UP,
         moves=active if active not in (*UP, *DOWN) else "",
@@ -209,7 +215,8 @@ def unit(values: Values) -> Unit | None:
         restarts=_number(values.get("restarts")),
         how=_how(values) if active in DOWN else "",
         forbidden=NOT_TO_START.get(file_state, ""),
-        enabled=file_state in ("enabled", "enabled-runtime"),
+        enabled=file_state in WITH_THE_HOST,
+        on_demand=file_state not in ("", *WITH_THE_HOST, *NOT_TO_START),
         processes=left,
     )
 

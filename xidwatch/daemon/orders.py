@@ -1,11 +1,12 @@
 """Orders that opened a gate past the daemon: found in its run directory, journalled once, cleared away when they are over.
 
-The command writes them where it needs nobody (`records.order`); a daemon that was not there hears of them when it is back.
+The command writes them where it needs nobody (`records.order`); a daemon that was not there hears of them when it is back. It never
+writes an order itself: what it has journalled it remembers by digest, and marks beside the order for its successor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from xidwatch.clock import Clock
@@ -22,27 +23,31 @@ class Orders:
         self._rundir = rundir
         self._clock = clock
         self._scribe = scribe
+        self._journalled: dict[str, str] = {}  # by unit, the digest of its order
         self.in_force: dict[str, Order] = {}
 
-    def look(self) -> None:
-        """Journal what is new, forget what is over. A run directory on a disk is not looked at: the loop waits for none."""
+    def look(self, configured: Collection[str] = ()) -> None:
+        """Journal what is new, forget what is over; of too many, those of `configured` units come first.
+
+        A run directory on a disk is not looked at: the loop waits for none.
+        """
         if not self._rundir.in_memory:
             return
         now_ms = int(self._clock.now().mono * 1000)
         in_force = {}
-        for found in self._found():
+        for found in self._found(configured):
             holds = found.holds(now_ms, self._clock.boot_id)
             if holds:
                 in_force[found.unit] = found
-            if not found.journalled:
+            if not self._is_journalled(found):
                 self._journal(found, holds=holds)
-            if found.journalled and not holds:
+            elif not holds:
                 self._clear(found)
         self.in_force = in_force
 
-    def _found(self) -> Iterator[Order]:
+    def _found(self, configured: Collection[str]) -> Iterator[Order]:
         try:
-            units = list(order.units(self._rundir.path))
+            units = list(order.units(self._rundir.path, configured))
         except OSError:
             return
         for unit in units:
@@ -54,18 +59,26 @@ class Orders:
             if found is not None:
                 yield found
 
+    def _is_journalled(self, found: Order) -> bool:
+        """By this daemon, or by one before it."""
+        if self._journalled.get(found.unit) != found.digest and order.is_marked(self._rundir.path, found):
+            self._journalled[found.unit] = found.digest
+        return self._journalled.get(found.unit) == found.digest
+
     def _journal(self, found: Order, *, holds: bool) -> None:
         """Marked only behind its record, so that it is told twice rather than not at all."""
         text = words(found, holds=holds)
         self._scribe.record("note", {"text": text, "unit": found.unit, "user": found.by, "until": found.until})
         self._scribe.log(WARNING, text, event="order", unit=found.unit)
-        with suppress(OSError, RecordError):
-            if order.read(self._rundir.path, found.unit) == found:  # a newer one is journalled at the next look
-                order.write(self._rundir.path, found.on_record())
+        self._journalled[found.unit] = found.digest
+        with suppress(OSError):
+            order.mark(self._rundir.path, found)
 
     def _clear(self, found: Order) -> None:
-        with suppress(OSError):
-            order.remove(self._rundir.path, found.unit)
+        with suppress(OSError, RecordError):
+            if order.read(self._rundir.path, found.unit) == found:  # one that was given since is for the next look
+                order.remove(self._rundir.path, found.unit)
+                self._journalled.pop(found.unit, None)
 
 
 def words(found: Order, *, holds: bool) -> str:

@@ -219,7 +219,7 @@ class Daemon:
 
     def look_for_orders(self) -> None:
         """Whose gate somebody has opened, or closed again, past this daemon."""
-        self.orders.look()
+        self.orders.look([each.unit for each in self.settings.config.engines])
         self.engines.opened(self.orders.in_force)
 
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:

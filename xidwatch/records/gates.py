@@ -37,6 +37,8 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     incident: str | None = None
     lease_until: str | None = None
     starts: tuple[str, ...] = ()
+    served: str | None = None
+    start_said: str = ""
     losses: tuple[LossRecord, ...] = ()
     relapses: Natural = 0
     not_before: str | None = None
@@ -61,6 +63,8 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             incident=gate.incident,
             lease_until=iso(gate.lease.until.wall) if gate.lease else None,
             starts=tuple(iso(wall) for wall in gate.starts),
+            served=iso(gate.served) if gate.served else None,
+            start_said=gate.start_said,
             losses=tuple(LossRecord(iso(loss.wall), loss.parent) for loss in gate.losses),
             relapses=gate.relapses,
             not_before=iso(gate.not_before) if gate.not_before else None,
@@ -83,6 +87,8 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             boot_id=self.boot_id,
             incident=self.incident,
             starts=tuple(wall_time(text) for text in self.starts),
+            served=wall_time(self.served) if self.served else 0.0,
+            start_said=self.start_said,
             losses=tuple(Loss(wall_time(loss.at), loss.parent) for loss in self.losses),
             relapses=self.relapses,
             not_before=wall_time(self.not_before) if self.not_before else 0.0,

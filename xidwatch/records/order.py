@@ -3,17 +3,21 @@
     /run/xidwatch/open-vllm.service.json      (one line, 0644; it lies where only root writes, and is gone with the boot)
 
     {"v":1,"unit":"vllm.service","boot_id":"5f0c...","until_mono_ms":7220011,"until":"2026-09-17T04:10:08.412Z",
-     "at":"2026-09-17T03:10:08.412Z","reason":"the daemon does not start","by":"alice (uid 0)","withdrawn":"","journalled":false}
+     "at":"2026-09-17T03:10:08.412Z","reason":"the daemon does not start","by":"alice (uid 0)","withdrawn":""}
 
-It is over at a monotonic time, which nobody can set, or when it is taken back (`withdrawn`: at that time). `journalled`: a daemon has
-seen it so, and written that into the journal; one that is over stays there until then.
+    /run/xidwatch/open-vllm.service.json.journalled      (the digest of that order: a daemon has written it into the journal)
+
+It is over at a monotonic time, which nobody can set, or when it is taken back (`withdrawn`: at that time); one that is over stays there
+until a daemon has journalled that. The order is written by who gives it or takes it back and by nobody else, the mark only by a daemon:
+two writers of one file would undo each other's word.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,7 +25,7 @@ import msgspec
 from xidwatch.records import RecordError, files, regular
 
 VERSION = 1
-PREFIX, SUFFIX = "open-", ".json"
+PREFIX, SUFFIX, MARK = "open-", ".json", ".journalled"
 WORLD_READABLE = 0o644
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MOST_BYTES = 64 * 1024
@@ -40,7 +44,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     v: int = VERSION
     withdrawn: str = ""
-    journalled: bool = False
 
     def holds(self, now_mono_ms: int, boot_id: str) -> bool:
         """Whether it still counts."""
@@ -48,11 +51,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     def taken_back(self, at: str) -> Order:
         """The same, no longer in force."""
-        return msgspec.structs.replace(self, withdrawn=at, journalled=False)
+        return msgspec.structs.replace(self, withdrawn=at)
 
-    def on_record(self) -> Order:
-        """The same, as a daemon leaves it that has journalled it."""
-        return msgspec.structs.replace(self, journalled=True)
+    @property
+    def digest(self) -> str:
+        """The same for the same words."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
 def place(run_dir: Path, unit: str) -> Path:
@@ -82,15 +86,34 @@ def read(run_dir: Path, unit: str) -> Order | None:
     return found
 
 
+def mark(run_dir: Path, order: Order) -> None:
+    """It is on record, for the daemons to come. Raises OSError."""
+    files.replace(_mark(run_dir, order.unit), order.digest.encode() + b"\n", mode=WORLD_READABLE, durable=False)
+
+
+def is_marked(run_dir: Path, order: Order) -> bool:
+    """Whether a daemon has put it on record. A mark that could be anybody's is none: told twice is better than not at all."""
+    try:
+        return _trusted(_mark(run_dir, order.unit)).strip() == order.digest.encode()
+    except OSError:
+        return False
+
+
 def remove(run_dir: Path, unit: str) -> None:
     """It is over, and that is on record. Raises OSError."""
     place(run_dir, unit).unlink(missing_ok=True)
+    _mark(run_dir, unit).unlink(missing_ok=True)
 
 
-def units(run_dir: Path) -> Iterator[str]:
-    """For which there is a file, believable or not. Raises OSError."""
-    names = sorted(path.name for path in run_dir.glob(f"{PREFIX}*{SUFFIX}"))
-    yield from (name.removeprefix(PREFIX).removesuffix(SUFFIX) for name in names[:MOST_ORDERS])
+def units(run_dir: Path, first: Collection[str] = ()) -> Iterator[str]:
+    """For which there is a file, believable or not, at most `MOST_ORDERS`: those that are `first` before all others. Raises OSError."""
+    found = (path.name.removeprefix(PREFIX).removesuffix(SUFFIX) for path in run_dir.glob(f"{PREFIX}*{SUFFIX}"))
+    yield from sorted(found, key=lambda unit: (unit not in first, unit))[:MOST_ORDERS]
+
+
+def _mark(run_dir: Path, unit: str) -> Path:
+    path = place(run_dir, unit)
+    return path.with_name(f"{path.name}{MARK}")
 
 
 def _trusted(path: Path) -> bytes:

@@ -42,6 +42,16 @@ look() {
     fi
 }
 
+# Without systemd to ask, only files can tell.
+look_at_files() {
+    template=${unit%%@*}@.service
+    for place in etc/systemd/system run/systemd/system usr/local/lib/systemd/system usr/lib/systemd/system lib/systemd/system; do
+        [ ! -e "$destdir/$place/$unit" ] || return 0
+        case $unit in *@*) [ ! -e "$destdir/$place/$template" ] || return 0 ;; esac
+    done
+    say "warning: there is no $unit below ${destdir:-/}: is the name right?"
+}
+
 systemd_runs() { [ -z "$destdir" ] && [ -d /run/systemd/system ]; }
 
 install_gate() {
@@ -87,7 +97,7 @@ gate=$destdir/etc/systemd/system/$unit.d/50-xidwatch.conf
 if [ "$call" = uninstall-gate ]; then
     remove_gate
 else
-    ! systemd_runs || look
+    if systemd_runs; then look; else look_at_files; fi
     install_gate
 fi
 say_reload

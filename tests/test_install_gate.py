@@ -46,6 +46,18 @@ def test_the_condition_runs_as_root_and_names_the_installed_program(tmp_path: Pa
     assert " /opt/bin/xidwatch gate " in lines[-1]
 
 
+@pytest.mark.parametrize(("unit", "file"), [("vllm", "vllm.service"), ("llama@0", "llama@.service"), ("llama@0", "llama@0.service")])
+def test_a_unit_that_nobody_knows_is_warned_about(tmp_path: Path, unit: str, file: str) -> None:
+    """It may come later, so the gate is written; where there is a file of it, or of its template, nothing is said."""
+    status, said = call(SCRIPT, tmp_path, unit)
+    assert status == 0
+    assert f"warning: there is no {unit}.service below {tmp_path}" in said
+    place = tmp_path / "usr/lib/systemd/system"
+    place.mkdir(parents=True)
+    (place / file).touch()
+    assert "warning" not in call(SCRIPT, tmp_path, unit)[1]
+
+
 @pytest.mark.parametrize("unit", ["", "../x", "a b", "docker-5f0c.scope", "xidwatch", ".service", "$(id)"])
 def test_what_is_no_engine_is_refused(tmp_path: Path, unit: str) -> None:
     """Before anything is written."""

@@ -18,7 +18,9 @@ from xidwatch.clock import SystemClock
 from xidwatch.records import state
 from xidwatch.records.state import BaselineState, ConditionState, EngineState, MaintenanceState, StateFile
 
+GATE = Path(__file__).resolve().parents[2] / "systemd/engine-gate.conf"
 UNIT = "vllm.service"
+GONE = 2**22 + 1  # above the highest number that a process may have (PID_MAX_LIMIT, proc(5))
 GATED = "{ path=/bin/sh ; argv[]=/bin/sh -c ... /usr/local/bin/xidwatch gate ... ; flags=privileged ; pid=0 }"
 GOOD: Mapping[str, str] = {"LoadState": "loaded", "UnitFileState": "enabled", "User": "vllm", "ExecConditionEx": GATED}
 ACCEPTED = BaselineState(provisional=False, since="2026-09-17T08:00:00.000Z", by="alice (uid 0)")
@@ -186,7 +188,7 @@ def written(place: Path, **changes: Any) -> None:
     clock = SystemClock()
     engines = {UNIT: EngineState(state="RUNNING", may_start=True, gpus=("0000:11:00.0",))}
     plain: dict[str, Any] = {"verdict": "healthy", "baseline": ACCEPTED, "engines": engines, "tick": 7, "pid": os.getpid(), **changes}
-    shown = StateFile(boot_id=clock.boot_id, mono_ms=int(clock.now().mono * 1000), **plain)
+    shown = StateFile(boot_id=clock.boot_id, **{"mono_ms": int(clock.now().mono * 1000), **plain})
     (place / "run" / state.NAME).write_bytes(state.encode(shown))
 
 
@@ -241,8 +243,66 @@ def test_an_engine_that_is_latched_or_past_its_gate_is_said(place: Path) -> None
     cures = "\n".join(each.cure for each in found(place)["engines"])
     assert "xidwatch gate --reset vllm.service" in cures
     assert "xidwatch gate --close vllm.service" in cures
-    assert "or name them" in cures
+    assert 'gpus = "all", or their addresses' in cures
     assert found(place)["hardware"][-1].cure == "xidwatch maintenance off"
+
+
+def test_an_engine_that_the_running_daemon_does_not_know_is_bad(place: Path) -> None:
+    """It takes them at its start alone; one that the file has lost is still acted on."""
+    written(place, engines={"llama.service": EngineState(state="RUNNING", may_start=True, gpus=("0000:11:00.0",))})
+    by_unit = {(each.about, each.verdict) for each in found(place)["engines"] if each.cure.startswith("systemctl restart xidwatch")}
+    assert by_unit == {(UNIT, BAD), ("llama.service", WARNING)}
+    written(place)
+    assert not [each for each in found(place)["engines"] if each.cure.startswith("systemctl restart xidwatch")]
+
+
+def test_an_engine_that_cannot_be_asked_is_said(place: Path) -> None:
+    """Its being ready would mean little; any one page is enough."""
+    written(place)
+    assert [each for each in found(place)["engines"] if "stays up for 5 s" in each.text]
+    (place / "config.toml").write_text('[[engines]]\nunit = "vllm.service"\nhealth = "http://127.0.0.1:8000/health"\n')
+    assert not [each for each in found(place)["engines"] if "stays up for 5 s" in each.text]
+
+
+def test_a_hung_daemon_is_not_said_to_be_gone(place: Path) -> None:
+    """Its process is there, and its word is old; one whose process is gone does not run."""
+    written(place, mono_ms=1)
+    (daemon,) = found(place)["daemon"]
+    assert (daemon.verdict, daemon.cure) == (BAD, "systemctl restart xidwatch")
+    assert daemon.text.startswith("hangs")
+    written(place, mono_ms=1, pid=GONE)
+    (daemon,) = found(place)["daemon"]
+    assert daemon.text.startswith("does not run")
+
+
+def drop_in(place: Path, unit: str, name: str = "50-xidwatch.conf", text: str = "") -> None:
+    folder = place / f"root/etc/systemd/system/{unit}.d"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text or GATE.read_text())
+
+
+def test_a_gate_beside_a_unit_without_a_table_is_bad(place: Path) -> None:
+    """It would never start; those with one, their stand-ins and instances, and other drop-ins are as they should be."""
+    (place / "config.toml").write_text(
+        '[[engines]]\nunit = "vllm.service"\nafter_incident_unit = "gentle.service"\n[[engines]]\nunit = "llama@0.service"\n'
+    )
+    written(place)
+    for unit in (UNIT, "gentle.service", "llama@.service", "stray.service", "other@1.service"):
+        drop_in(place, unit)
+    drop_in(place, "xidwatch.service", text="[Service]\nReadWritePaths=-/mnt/usb/xidwatch\n")
+    drop_in(place, "foreign.service", "10-memory.conf")
+    stray = {each.about: each for each in found(place)["engines"] if "never starts" in each.text}
+    assert sorted(stray) == ["other@1.service", "stray.service"]
+    assert stray["stray.service"].verdict == BAD
+    assert "make uninstall-gate UNIT=stray.service" in stray["stray.service"].cure
+
+
+def test_with_a_refused_configuration_no_gate_is_called_a_stray(place: Path) -> None:
+    """Nobody knows which engines it was to name."""
+    (place / "config.toml").write_text('[[engines]]\nunit = "vllm.service"\ncolour = "blue"\n')
+    written(place)
+    drop_in(place, UNIT)
+    assert not [each for each in found(place)["engines"] if each.verdict == BAD]
 
 
 def test_a_mistake_in_the_configuration_is_bad_and_the_rest_is_looked_at(place: Path) -> None:

@@ -68,16 +68,32 @@ def test_what_is_unchanged_is_not_accepted_again(host: Host, capsys: pytest.Capt
     assert host.baseline().accepted == first
 
 
-def test_a_swap_is_shown_as_what_it_is_and_accepted_by_a_word(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    """The card that is not there any more, by its place; the old baseline is kept beside the new."""
+def test_a_card_that_has_gone_is_shown_and_not_accepted_in_passing(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `init` refuses it, whatever is answered; to begin anew is a decision of its own, and is named."""
     assert accept(host, "--yes") == 0
     host.tree.remove(GPU)
     host.library.remove(2)
     capsys.readouterr()
-    assert accept(host, "--yes") == 0
-    assert "is not there any more" in capsys.readouterr().out
-    assert len(host.copies(host.state / baseline.NAME)) == 1
+    assert accept(host, "--yes") == 2
+    out, err = capsys.readouterr()
+    assert "is not there any more" in out
+    assert f"stands against accepting this: gpu:{GPU}: GpuMissing TRUE" in err
+    assert "xidwatch init --only baseline --force" in err
+    assert len([place for place in host.baseline().members if place.startswith("gpu:")]) == 4
+    assert host.init("--only", "baseline", "--force") == 0
     assert len([place for place in host.baseline().members if place.startswith("gpu:")]) == 3
+
+
+def test_a_device_that_has_come_is_shown_and_accepted_by_a_word(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing else having changed; the old baseline is kept beside the new."""
+    assert accept(host, "--yes") == 0
+    host.tree.nvme("0000:21:00.0", host.tree.bridge("0000:00:05.1", secondary=0x21))
+    capsys.readouterr()
+    assert accept(host, "--yes") == 0
+    assert " is new (" in capsys.readouterr().out
+    assert len(host.copies(host.state / baseline.NAME)) == 1
+    assert accept(host, "--yes") == 0
+    assert "already, and unchanged" in capsys.readouterr().err
 
 
 def test_what_stands_against_it_is_not_asked_about(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

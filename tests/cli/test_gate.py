@@ -22,6 +22,7 @@ from xidwatch.records.state import EngineState, StateFile
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "vllm.service"
+GONE = 2**22 + 1  # above the highest number that a process may have (PID_MAX_LIMIT, proc(5))
 SINCE = "2026-09-17T02:10:21.118Z"
 HELD = EngineState(state="HELD", since=SINCE, may_start=False, why="4 of 4 GPUs lost")
 RUNNING = EngineState(state="RUNNING", since=SINCE, may_start=True)
@@ -105,6 +106,62 @@ def test_the_word_of_a_killed_daemon_opens_nothing(place: Path, capsys: pytest.C
     written(place, {UNIT: RUNNING}, pid=child)
     assert cli.main(["gate", UNIT]) == 3
     assert "gone without a word" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("settings", "step"),
+    [
+        ({"boot_id": "another"}, "systemctl start xidwatch"),
+        ({"pid": None}, "systemctl start xidwatch"),
+        ({"age_s": 1000.0}, "systemctl restart xidwatch"),
+        ({"age_s": 1000.0, "pid": GONE}, "journalctl -u xidwatch"),
+        ({"pid": GONE}, "journalctl -u xidwatch"),
+    ],
+)
+def test_the_next_step_stands_before_the_order(
+    place: Path, settings: dict[str, Any], step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By what ails the daemon; to go past the gate is the last resort."""
+    written(place, {UNIT: RUNNING}, **settings)
+    assert cli.main(["gate", UNIT]) == 3
+    hint = capsys.readouterr().err
+    assert 0 < hint.index(step) < hint.index("--open-for")
+
+
+def test_without_a_state_file_the_daemon_is_to_be_started(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said also where no engine was named."""
+    for words in ([], [UNIT]):
+        assert cli.main(["gate", *words]) == 3
+        assert "systemctl start xidwatch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["unit", "after_incident_unit"])
+def test_an_engine_of_the_file_alone_needs_a_restart(place: Path, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The daemon takes engines at its start; one that the file does not have either needs a table first."""
+    written(place, {"llama.service": RUNNING})
+    config = place / "config.toml"
+    words = ["gate", UNIT, "--config", str(config)]
+    for content in (None, "[[engines", "engines = 1\n", '[[engines]]\nunit = "b.service"\n'):
+        if content is not None:
+            config.write_text(content)
+        assert cli.main(words) == 3
+        assert 'add [[engines]] with unit = "vllm.service"' in capsys.readouterr().err
+    config.write_text(f'[[engines]]\n{key} = "vllm.service"\n')
+    assert cli.main(words) == 3
+    err = capsys.readouterr().err
+    assert "names it" in err
+    assert "systemctl restart xidwatch" in err
+
+
+def test_in_one_journal_the_reason_stands_before_the_hint(place: Path) -> None:
+    """An engine's unit sends both to the same place."""
+    both = place / "journal"
+    with both.open("wb") as out:
+        words = [sys.executable, "-m", "xidwatch", "gate", UNIT, "--state-dir", str(place / "nothing")]
+        subprocess.run(words, cwd=ROOT, stdout=out, stderr=out, timeout=30, check=False)
+    first, second = both.read_text().splitlines()
+    assert first.startswith("vllm.service: unknown: ")
+    assert second.startswith("xidwatch: ")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b'{"v":1}'])
@@ -201,14 +258,17 @@ class Patience:
         self.now += seconds
 
 
-def test_waiting_ends_when_it_opens_or_when_patience_ends() -> None:
-    """Not a moment later, and with what was true last."""
+def test_waiting_ends_when_it_opens_or_when_patience_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a moment later, and with what was true last; what is waited for is said once."""
     opens = Patience(2.5)
     assert (opens.wait(300.0), opens.now) == (gate.OPEN, 3.0)
     never = Patience(1000.0)
+    assert "waiting" in capsys.readouterr().err
     assert (never.wait(4.5), never.now) == (gate.UNKNOWN, 4.5)
+    assert capsys.readouterr().err == "xidwatch: waiting, 4.5 s at most: vllm.service: unknown\n"
     at_once = Patience(0.0)
     assert (at_once.wait(300.0), at_once.now) == (gate.OPEN, 0.0)
+    assert capsys.readouterr().err == ""
 
 
 def test_waiting_takes_a_duration(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,6 +277,8 @@ def test_waiting_takes_a_duration(place: Path, capsys: pytest.CaptureFixture[str
     assert cli.main(["gate", UNIT, "--wait", "5m"]) == 0
     assert cli.main(["gate", UNIT, "--wait", "soon"]) == 64
     assert "is not a duration" in capsys.readouterr().err
+    assert cli.main(["gate", UNIT, "--wait", "25h"]) == 64
+    assert "at most 24h" in capsys.readouterr().err
 
 
 # ----------------------------------------------------------------------------------------------------------- orders
@@ -236,6 +298,19 @@ def test_an_order_opens_without_a_daemon(place: Path, capsys: pytest.CaptureFixt
     assert cli.main(["gate", UNIT]) == 0
     assert f"open (HELD since {SINCE}): by order of " in capsys.readouterr().out
     assert cli.main(["gate", "llama.service"]) == 3
+
+
+def test_an_order_for_what_is_no_engine_is_given_with_a_warning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The name may be mistyped; an engine of the daemon's or of the file is one."""
+    written(place, {UNIT: HELD})
+    assert opened("x") == 0
+    assert "no [[engines]] table" not in capsys.readouterr().err
+    words = ["gate", "vlm", "--open-for", "1h", "--reason", "x", "--config", str(place / "config.toml")]
+    assert cli.main(words) == 0
+    assert "no [[engines]] table has vlm.service: is the name right?" in capsys.readouterr().err
+    (place / "config.toml").write_text('[[engines]]\nunit = "vlm.service"\n')
+    assert cli.main(words) == 0
+    assert "no [[engines]] table" not in capsys.readouterr().err
 
 
 def test_an_order_taken_back_opens_no_more_and_stays_to_be_journalled(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,9 +54,10 @@ class Host:
         roots = f'[probes.pci]\nroot = "{self.folder}/sys"\n[probes.hwmon]\nroot = "{self.folder}/hwmon"\n'
         path.write_text(f'kernel_log = "{self.kernel.path}"\n{more}{roots}')
 
-    def init(self, *words: str) -> int:
-        """Run it on the configuration there is."""
-        return main(["init", "--config", str(self.config), "--state-dir", str(self.state), *words])
+    def init(self, *words: str, asks: bool = False) -> int:
+        """Run it on the configuration there is, as a script does that has looked."""
+        yes = () if asks else ("--yes",)
+        return main(["init", "--config", str(self.config), "--state-dir", str(self.state), *yes, *words])
 
     def baseline(self) -> baseline.Baseline:
         found = baseline.read(self.state / baseline.NAME)
@@ -260,10 +261,21 @@ def test_nothing_is_written_when_a_person_says_that_it_is_not_all(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdin.readline", lambda: "n\n", raising=False)
-    assert host.init() == 2
+    assert host.init(asks=True) == 2
     assert "4 GPUs. Is that all that should be here" in capsys.readouterr().err
     assert not (host.state / baseline.NAME).exists()
-    assert host.init("--only", "baseline", "--yes") == 0
+    assert host.init("--only", "baseline") == 0
+
+
+def test_without_a_terminal_nothing_is_accepted_unasked(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is the configuration written: nobody has said that four are all."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    host.config.unlink()
+    assert host.init("--config", str(host.settings), "--only", "baseline", asks=True) == 2
+    assert "4 GPUs, and nobody is there to be asked whether that is all. Nothing was written" in capsys.readouterr().err
+    assert not (host.state / baseline.NAME).exists()
 
 
 # --------------------------------------------------------------------------------------------------------- with a daemon
@@ -300,7 +312,7 @@ def test_a_running_daemon_accepts_and_remembers(
     assert main(["status", *words]) == 0
     assert "baseline provisional since" in capsys.readouterr().out
     opened = nvml_library.count("nvmlInitWithFlags")
-    assert main(["init", *words]) == 0
+    assert main(["init", "--yes", *words]) == 0
     assert "baseline accepted: 4 GPUs, 9 ports, 1 drive" in capsys.readouterr().err
     assert nvml_library.count("nvmlInitWithFlags") == opened
     daemon.until("accepted", lambda: not daemon.state()["baseline"]["provisional"])

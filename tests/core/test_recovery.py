@@ -63,6 +63,15 @@ def test_one_lost_gpu_may_come_back_by_software() -> None:
     assert DOWNSTREAM.name in rungs(now)["bus-reset"].how
 
 
+@pytest.mark.parametrize(("subject", "type_"), [(GPU, "GpuMissing"), (DOWNSTREAM, "PortMissing")])
+def test_what_is_not_listed_is_not_removed(subject: Subject, type_: str) -> None:
+    """It has no file to write to; a rescan alone may find it, and names nobody who is not there."""
+    now = seen(true(subject, type_), true(GPU, "GpuLost"))
+    assert rungs(now)["remove"].blocked == ("it is not listed any more: rescan alone",)
+    assert rungs(now)["rescan"].how == "echo 1 > /sys/bus/pci/rescan"
+    assert "remove" not in rungs(seen(true(GPU, "GpuLost")))
+
+
 def test_a_gpu_that_only_asks_for_a_reset_may_be_reset() -> None:
     """It is on the bus."""
     assert "gpu-reset" in free(seen(true(GPU, "DriverFatalXid", "kernel: Xid 119: GSP timeout")))

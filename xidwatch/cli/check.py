@@ -33,6 +33,8 @@ NPD_EXIT = {OK: 0, WARNING: 0, BAD: 1, UNKNOWN: 2}  # node-problem-detector, cus
 NPD_CHARACTERS = 80
 OF_VERDICT = {"healthy": OK, "degraded": WARNING, "failed": BAD}
 MOST_NAMED = 3
+RESTART = "systemctl restart xidwatch (a reload does not take engines)"
+HANGS = "hangs: it is there, and has written nothing for more than three intervals"
 EXIT_CODES = """\
 Exit status:
   0   all is in place
@@ -88,11 +90,11 @@ def worst(checks: list[Check]) -> str:
 
 def look(config_path: Path | None, state_dir: Path, root: Path = Path("/")) -> Iterator[Check]:
     """Everything, in the order of AREAS."""
+    config, is_valid = Config(), False
     try:
-        config = load_config(config_path)
+        config, is_valid = load_config(config_path), True
         yield Check("configuration", "", OK, "is valid")
     except ConfigError as error:
-        config = Config()
         for problem in error.problems:
             yield Check("configuration", "", BAD, problem)
     shown, doubt = _shown(state_dir)
@@ -103,6 +105,10 @@ def look(config_path: Path | None, state_dir: Path, root: Path = Path("/")) -> I
         yield Check("engines", "", WARNING, "no engine is configured: nothing is stopped or started", "xidwatch init proposes [[engines]]")
     for unit in units:
         yield from check_units.of_engine(unit, known)
+    if is_valid:  # else nobody knows which engines it was to name
+        yield from check_units.of_stray_gates(units, root)
+        yield from _as_running(config, shown)
+    yield from _unasked(config)
     yield from _gpus(shown)
     yield from check_units.of_containers(root)
     yield from _persistence(known, root)
@@ -118,12 +124,18 @@ def _shown(state_dir: Path) -> tuple[StateFile | None, str]:
     fresh = state.standing(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
     if fresh == "fresh" and shown.pid is not None:
         return shown, ""
+    if fresh == "stale" and shown.pid is not None and state.lives(shown.pid):
+        return None, HANGS
     return None, "it has stopped" if shown.pid is None else f"what it wrote last is {fresh}"
 
 
 def _daemon(shown: StateFile | None, doubt: str) -> Iterator[Check]:
     if shown is None:
-        yield Check("daemon", "", BAD, f"does not run: {doubt}", "systemctl enable --now xidwatch; `xidwatch status` tells more")
+        if doubt == HANGS:
+            yield Check("daemon", "", BAD, HANGS, "systemctl restart xidwatch")
+        else:
+            cure = "systemctl enable --now xidwatch; if it does not stay, journalctl -u xidwatch tells why"
+            yield Check("daemon", "", BAD, f"does not run: {doubt}", cure)
         yield Check("hardware", "", UNKNOWN, "without a daemon nobody knows")
         yield Check("baseline", "", UNKNOWN, "without a daemon nobody knows")
         return
@@ -148,11 +160,32 @@ def _baseline(shown: StateFile) -> Check:
     return Check("baseline", "", OK, f"accepted on {shown.baseline.since} by {shown.baseline.by}")
 
 
+def _as_running(config: Config, shown: StateFile | None) -> Iterator[Check]:
+    """Whether the daemon knows the engines of the file: it takes them at its start, and not at a reload."""
+    if shown is None:
+        return
+    named = {each.unit for each in config.engines}
+    for unit in sorted(named - shown.engines.keys()):
+        text = "stands in the file, and the running daemon does not know it: nothing stops or starts it, and its gate is unknown"
+        yield Check("engines", unit, BAD, text, RESTART)
+    for unit in sorted(shown.engines.keys() - named):
+        yield Check("engines", unit, WARNING, "is not in the file any more, and the running daemon still acts on it", RESTART)
+
+
+def _unasked(config: Config) -> Iterator[Check]:
+    """Engines that cannot be asked whether they serve."""
+    for each in config.engines:
+        if not (each.metrics or each.health or each.probe):
+            text = "has neither metrics, health nor probe: ready would mean that it stays up for 5 s"
+            yield Check("engines", each.unit, WARNING, text, "name one of them under [[engines]], probe best: it asks for one real token")
+
+
 def _gpus(shown: StateFile | None) -> Iterator[Check]:
     for unit, engine in sorted(shown.engines.items()) if shown else ():
         if not engine.gpus:
             text = "its GPUs are not known yet, so nothing is known to be under it"
-            yield Check("engines", unit, WARNING, text, 'let it run once, or name them: gpus = "all", or their addresses')
+            cure = 'name them (gpus = "all", or their addresses), or let it run once (`xidwatch gate` must say open)'
+            yield Check("engines", unit, WARNING, text, cure)
         if engine.state == "LATCHED":
             yield Check("engines", unit, BAD, f"is latched: {engine.why}", f"see to what it says, then xidwatch gate --reset {unit}")
         if engine.order:

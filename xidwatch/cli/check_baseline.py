@@ -17,7 +17,10 @@ from xidwatch.report import found
 
 
 def accept(arguments: argparse.Namespace) -> int:
-    """0 accepted, or accepted already and unchanged; 2 not accepted; 69, 73 and 78 as of `init`."""
+    """0 accepted, or accepted already and unchanged; 2 not accepted; 69, 73 and 78 as of `init`.
+
+    What stands against it is what stands against it for `init`: who is known and not here, or an incident, is not accepted in passing.
+    """
     try:
         return _accept(arguments)
     except Refused as refused:
@@ -28,23 +31,19 @@ def accept(arguments: argparse.Namespace) -> int:
 def _accept(arguments: argparse.Namespace) -> int:
     config, rules = settings(arguments)
     before = _known(arguments)
-    anew = before is not None and before.accepted is not None
-    source = open_source(arguments, config, rules, anew=anew, write=True)
+    is_accepted = before is not None and before.accepted is not None
+    source = open_source(arguments, config, rules, anew=False, write=True)
     try:
         changed = _changes(before, source)
-        if before is None or before.accepted is None:
-            print("\n".join(found.table(source.offered, ())))
-        print("\n".join(changed) if changed else "nobody and nothing is other than the baseline says")
-        for text in (*source.remarks, *source.offered.remarks):
-            _say(text)
-        if source.offered.obstacles:
-            for text in source.offered.obstacles:
-                _say(f"stands against accepting this: {text}")
-            return FAILED
-        if anew and not changed:
-            _say(f"accepted on {source.accepted} already, and unchanged")
-            return 0
+        over = _nothing_to_accept(before, source, changed)
+        if over is not None:
+            return over
         _ask(arguments)
+        if is_accepted:  # over what was accepted only what is begun anew is, and nothing that has not been shown
+            source.close()
+            source = open_source(arguments, config, rules, anew=True, write=True)
+            if source.offered.obstacles or _changes(before, source) != changed:
+                raise Refused(FAILED, "what is here has changed since it was shown; look again")
         keep_copy(arguments.state_dir / NAME)
         _say(source.accept(source.offered))
         return 0
@@ -54,6 +53,23 @@ def _accept(arguments: argparse.Namespace) -> int:
         raise Refused(EX_CANTCREAT, f"{arguments.state_dir / NAME}: {(error.strerror or str(error)).lower()}") from error
     finally:
         source.close()
+
+
+def _nothing_to_accept(before: baseline.Baseline | None, source: Source, changed: tuple[str, ...]) -> int | None:
+    """Shows what is here; the exit status where that is all, None where it may be accepted."""
+    is_accepted, obstacles = before is not None and before.accepted is not None, source.offered.obstacles
+    if not is_accepted:
+        print("\n".join(found.table(source.offered, ())))
+    if changed or not obstacles:
+        print("\n".join(changed) or "nobody and nothing is other than the baseline says")
+    for text in (*source.remarks, *source.offered.remarks, *(f"stands against accepting this: {each}" for each in obstacles)):
+        _say(text)
+    if obstacles and is_accepted:
+        _say("after a card was taken out or swapped on purpose: `xidwatch init --only baseline --force`")
+    if is_accepted and not changed and not obstacles:
+        _say(f"accepted on {source.accepted} already, and unchanged")
+        return 0
+    return FAILED if obstacles else None
 
 
 def _known(arguments: argparse.Namespace) -> baseline.Baseline | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ MOST_CONTAINERS = 1000
 NEVER_STARTED = frozenset({"disabled", "masked", "masked-runtime"})
 RESTARTED = frozenset({"always", "unless-stopped", "on-failure"})
 CONTAINER_TOOLS = ("docker ", "docker-compose ", "podman ", "nerdctl ")
+DROP_IN_PLACES = ("etc/systemd/system", "run/systemd/system")
+GATE_DROP_INS = "*.service.d/50-xidwatch*.conf"  # of scripts/install-gate.sh
 PERSISTENCED = "nvidia-persistenced.service"
 
 Properties = Mapping[str, str]
@@ -89,6 +91,30 @@ def _gate(unit: str, said: Properties) -> Check:
         text = f"its condition runs as {said['User']}, in the unit's sandbox, and may never be able to answer"
         return Check("engines", unit, BAD, text, install)
     return Check("engines", unit, OK, "is gated: xidwatch is asked before every start")
+
+
+def of_stray_gates(units: Collection[str], root: Path = Path("/")) -> Iterator[Check]:
+    """Drop-ins of ours beside units that no [[engines]] table has: their gate is unknown for ever, so that they never start."""
+    own = {*units, *map(_template, units)}
+    for path in sorted(path for place in DROP_IN_PLACES for path in (root / place).glob(GATE_DROP_INS)):
+        unit = path.parent.name.removesuffix(".d")
+        if unit not in own and _asks_gate(path):
+            cure = f'add [[engines]] with unit = "{unit}" and restart xidwatch, or make uninstall-gate UNIT={unit}; systemctl daemon-reload'
+            yield Check("engines", unit, BAD, f"is gated ({path}), and no [[engines]] table has it: it never starts", cure)
+
+
+def _template(unit: str) -> str:
+    """`vllm@.service` of `vllm@0.service`, which has its drop-ins too."""
+    name, at, rest = unit.partition("@")
+    return f"{name}@.{rest.rpartition('.')[2]}" if at else unit
+
+
+def _asks_gate(path: Path) -> bool:
+    try:
+        lines = path.read_bytes()[:MOST_BYTES].decode(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.startswith("ExecCondition=") and "xidwatch" in line and " gate " in line for line in lines)
 
 
 # ----------------------------------------------------------------------------------------------------------- containers

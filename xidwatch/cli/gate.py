@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xidwatch.places import STATE_FILE, find_run_dir
+from xidwatch.places import DEFAULT_CONFIG, STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, order, state
 from xidwatch.records.order import Order
 from xidwatch.records.state import EngineState, StateFile
@@ -29,14 +29,17 @@ EX_USAGE, EX_CANTCREAT = 64, 73
 MOST_CHARACTERS = 4000  # of a reason that is given
 MOST_OF_A_REASON = 200  # that is shown on a line
 LONGEST_SECONDS = 7 * 86400.0
+LONGEST_WAIT_SECONDS = 86400.0
 LOOK_SECONDS = 1.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DOUBTS = {
-    "stale": "what the daemon last wrote is older than three intervals: is it hanging?",
+    "stale": "what the daemon last wrote is older than three intervals",
     "other boot": "the daemon has not run since the last reboot",
     "dead": "the daemon is gone without a word (killed or crashed)",
     "replayed": "the state file is of a replay, and says nothing about this host",
 }
+START = "`systemctl start xidwatch`; if it does not stay, `journalctl -u xidwatch` tells why"
+RESTART = "`systemctl restart xidwatch` (a reload does not take new engines)"
 EXIT_CODES = """\
 Exit status:
   0   open: it may start (on degraded hardware too)
@@ -51,13 +54,14 @@ option for a unit: systemd would count the waiting as its start, and let it fail
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is said about one engine. `engine`: as the daemon shows it, None where it does not."""
+    """What is said about one engine. `engine`: as the daemon shows it, None where it does not. `step`: the next, where one is known."""
 
     unit: str
     code: int
     why: str
     engine: EngineState | None = None
     order: Order | None = None
+    step: str = ""
 
 
 def add(commands: Any) -> None:
@@ -71,7 +75,7 @@ def add(commands: Any) -> None:
     )
     command.add_argument("unit", nargs="?", default="", metavar="UNIT", help="the engine's unit (default: all of them)")
     command.add_argument("--json", action="store_true", help="for programs")
-    command.add_argument("--wait", metavar="5m", help="until it is open, at most so long; for people and scripts")
+    command.add_argument("--wait", metavar="5m", help="until it is open, at most so long (24h); for people and scripts")
     change = command.add_mutually_exclusive_group()
     change.add_argument("--reset", action="store_true", help="take it out of LATCHED; the hardware has to be proven like any other time")
     change.add_argument("--open-for", metavar="1h", help="let it start for so long, whatever is known; works without a daemon")
@@ -91,16 +95,18 @@ def run(arguments: argparse.Namespace) -> int:
         from xidwatch.cli import gate_orders
 
         return gate_orders.give(arguments, unit)
-    place = find_run_dir(arguments.state_dir)
+    place, config = find_run_dir(arguments.state_dir), arguments.config or DEFAULT_CONFIG
     if not arguments.wait:
-        return show(look(place, unit), as_json=arguments.json)
+        return show(look(place, unit, config), as_json=arguments.json)
     from xidwatch.core.rules import seconds
 
     try:
         patience = seconds(arguments.wait)
     except ValueError as error:
         return _refuse(EX_USAGE, f"--wait: {error}")
-    answers = wait(lambda: look(place, unit), patience, time.monotonic, time.sleep)
+    if patience > LONGEST_WAIT_SECONDS:
+        return _refuse(EX_USAGE, f"--wait: at most {LONGEST_WAIT_SECONDS / 3600:g}h")
+    answers = wait(lambda: look(place, unit, config), patience, time.monotonic, time.sleep)
     return show(answers, as_json=arguments.json)
 
 
@@ -114,24 +120,29 @@ def full_name(unit: str) -> str:
 def wait(
     looking: Callable[[], list[Answer]], patience: float, monotonic: Callable[[], float], pause: Callable[[float], None]
 ) -> list[Answer]:
-    """What is said once all are open, or when patience is over."""
-    end = monotonic() + patience
+    """What is said once all are open, or when patience is over. What is waited for is said once, in the words of the first look."""
+    end, told = monotonic() + patience, False
     while True:
         answers = looking()
         left = end - monotonic()
         if verdict(answers) == OPEN or left <= 0:
             return answers
+        if not told:
+            closed = "; ".join(describe(each) for each in answers if each.code != OPEN)
+            print(f"xidwatch: waiting, {patience:g} s at most: {closed}", file=sys.stderr, flush=True)
+            told = True
         pause(min(LOOK_SECONDS, left))
 
 
-def look(place: Path, unit: str = "") -> list[Answer]:
+def look(place: Path, unit: str = "", config: Path = DEFAULT_CONFIG) -> list[Answer]:
     """About one engine, or about all that the daemon knows."""
     now_ms, boot_id = int(time.monotonic() * 1000), BOOT_ID.read_text().strip()
-    shown, doubt = _shown(place, now_ms, boot_id)
+    shown, doubt, step = _shown(place, now_ms, boot_id)
     units = (unit,) if unit else tuple(sorted(shown.engines)) if shown else ()
     if not units:
-        return [Answer("", UNKNOWN, doubt or "no engine is configured ([[engines]])")]
-    return [answer(each, shown, doubt, _order(place, each, now_ms, boot_id)) for each in units]
+        return [Answer("", UNKNOWN, doubt or "no engine is configured ([[engines]])", step=step)]
+    answers = [answer(each, shown, doubt, _order(place, each, now_ms, boot_id)) for each in units]
+    return [_with_step(each, step or _missing_table(each, config)) if each.code == UNKNOWN else each for each in answers]
 
 
 def answer(unit: str, shown: StateFile | None, doubt: str, by_order: Order | None) -> Answer:
@@ -151,14 +162,53 @@ def answer(unit: str, shown: StateFile | None, doubt: str, by_order: Order | Non
     return Answer(unit, OPEN if engine.may_start else CLOSED, engine.why, engine)
 
 
-def _shown(place: Path, now_ms: int, boot_id: str) -> tuple[StateFile | None, str]:
-    """What the daemon wrote last, and why it cannot be believed ("" where it can)."""
+def _shown(place: Path, now_ms: int, boot_id: str) -> tuple[StateFile | None, str, str]:
+    """What the daemon wrote last, why it cannot be believed ("" where it can), and what to do about that."""
     try:
         shown = state.read(place / STATE_FILE)
     except RecordError as error:
-        return None, str(error)
-    doubt = DOUBTS.get(state.standing(shown, now_ms, boot_id), "")
-    return shown, doubt or ("the daemon has stopped" if shown.pid is None else "")
+        return None, str(error), START
+    standing = state.standing(shown, now_ms, boot_id)
+    doubt = DOUBTS.get(standing, "") or ("the daemon has stopped" if shown.pid is None else "")
+    if shown.pid is None or standing != "stale":
+        return shown, doubt, START if doubt else ""
+    if state.lives(shown.pid):
+        return shown, f"{doubt}: it hangs", "`systemctl restart xidwatch`"
+    return shown, f"{doubt}: it is gone", START
+
+
+def _with_step(each: Answer, step: str) -> Answer:
+    return Answer(each.unit, each.code, each.why, each.engine, each.order, step)
+
+
+def _missing_table(each: Answer, config: Path) -> str:
+    """What to do about an engine that the running daemon does not know of; "" for one that it knows."""
+    if each.engine is not None:
+        return ""
+    if is_named(each.unit, config):
+        return f"{config} names it, and the daemon runs with what it was before: {RESTART}"
+    return f'add [[engines]] with unit = "{each.unit}" to {config}, then {RESTART}'
+
+
+def is_engine(place: Path, unit: str, config: Path) -> bool:
+    """Whether the daemon, in whatever it wrote last, or the configuration knows it as one."""
+    try:
+        shown = state.read(place / STATE_FILE)
+    except RecordError:
+        return is_named(unit, config)
+    return _engine(shown, unit) is not None or is_named(unit, config)
+
+
+def is_named(unit: str, config: Path) -> bool:
+    """Whether an [[engines]] table of the file names it. Read as it lies: to check it would take more than an engine's start may wait."""
+    import tomllib  # here: only for an answer that nobody wants to be quick
+
+    try:
+        tables = tomllib.loads(config.read_text()).get("engines", [])
+    except (OSError, ValueError):
+        return False
+    named = [table for table in tables if isinstance(table, dict)] if isinstance(tables, list) else []
+    return any(unit in (table.get("unit"), table.get("after_incident_unit")) for table in named)
 
 
 def _engine(shown: StateFile, unit: str) -> EngineState | None:
@@ -198,8 +248,9 @@ def show(answers: list[Answer], *, as_json: bool) -> int:
         print("\n".join(describe(each) for each in answers))
         for each in answers:
             print("".join(f"  {clean(rung)}\n" for rung in each.engine.recovery) if each.engine else "", end="")
+    sys.stdout.flush()  # where both go to one journal the reason stands before the hint
     for each in answers:
-        if each.code != OPEN and each.unit and not as_json:
+        if each.code != OPEN and (each.unit or each.step) and not as_json:
             print(f"xidwatch: {hint(each)}", file=sys.stderr)
     return verdict(answers)
 
@@ -225,7 +276,11 @@ def brief(why: str) -> str:
 
 def hint(each: Answer) -> str:
     """What somebody at a terminal can do now."""
+    if not each.unit:
+        return each.step
     by_force = f"`xidwatch gate --open-for 1h --reason TEXT {each.unit}` lets it start anyway"
+    if each.step:
+        return f"{each.step}; {by_force}"
     if each.engine and each.engine.state == "LATCHED" and each.code == CLOSED:
         return f"`xidwatch gate --reset {each.unit}` has it proven and started anew; {by_force}"
     return f"`xidwatch status` tells more; {by_force}"

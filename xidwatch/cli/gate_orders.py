@@ -11,11 +11,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from xidwatch.cli.gate import EX_CANTCREAT, EX_USAGE, LONGEST_SECONDS, MOST_CHARACTERS
+from xidwatch.cli.gate import EX_CANTCREAT, EX_USAGE, LONGEST_SECONDS, MOST_CHARACTERS, is_engine
 from xidwatch.cli.telling import EX_UNAVAILABLE, Untold, as_typed, tell, user
 from xidwatch.clock import SystemClock, iso
 from xidwatch.core.rules import seconds
-from xidwatch.places import find_run_dir
+from xidwatch.places import DEFAULT_CONFIG, find_run_dir
 from xidwatch.records import RecordError, order
 from xidwatch.records.order import Order
 
@@ -36,6 +36,8 @@ def give(arguments: argparse.Namespace, unit: str) -> int:
         return _say(EX_USAGE, f"--open-for: more than nothing, and at most {LONGEST_SECONDS / 86400:g} days")
     if not reason or len(reason) > MOST_CHARACTERS:
         return _say(EX_USAGE, f"--reason: a text of 1 to {MOST_CHARACTERS} characters is needed, for whoever reads the journal later")
+    if not is_engine(place, unit, arguments.config or DEFAULT_CONFIG):
+        _say(0, f"no [[engines]] table has {unit}: is the name right?")
     return _open(place, unit, duration, reason)
 
 

@@ -33,7 +33,7 @@ EX_CONFIG = 78
 EXIT_CODES = """\
 Exit status:
   0   all that was asked for is written
-  2   the baseline is not accepted; the reasons are on standard error
+  2   the baseline is not accepted; the reasons are on standard error (without a terminal it takes --yes)
   69  a daemon runs and does not answer, or may not be told anything
   73  nothing was written: it is there already (see --force), or there is no place
   78  the configuration that is there is refused
@@ -184,12 +184,14 @@ def _dry_run(arguments: argparse.Namespace, source: Source, text: str, parts: tu
 
 
 def _ask_whether_that_is_all(arguments: argparse.Namespace, offered: Offered) -> None:
-    """A person is asked; a script has looked before."""
+    """A person is asked; a script says --yes, or nobody has looked. Raises Refused."""
     number = found.count(offered)
     gpus = f"{number} GPU{'' if number == 1 else 's'}"
     text = f"{gpus}. Is that all that should be here, each with the lanes and the power limit it should have?"
-    if arguments.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if arguments.yes:
         return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Refused(FAILED, f"{gpus}, and nobody is there to be asked whether that is all. Nothing was written; look, and say --yes")
     print(f"xidwatch: {text} [y/N] ", end="", file=sys.stderr, flush=True)
     if not sys.stdin.readline().strip().lower().startswith("y"):
         raise Refused(FAILED, "nothing was written. Look at the seat and the power of what is not there, then run this again")

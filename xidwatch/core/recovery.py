@@ -14,6 +14,7 @@ from xidwatch.core.model import PCI_KINDS, Condition, Missing, Readings, Status,
 
 ALL_ONES = ("ConfigSpaceAllOnes",)
 OFF_THE_BUS = frozenset({"ConfigSpaceAllOnes", "GpuMissing", "PortMissing", "GpuLost"})
+UNLISTED = frozenset({"GpuMissing", "PortMissing", "DriveMissing"})  # of them the kernel has no file left
 REBOOT_ASKED = 2  # recovery_action of NVML: reboot
 MOST_NAMED = 4
 
@@ -22,14 +23,15 @@ MOST_NAMED = 4
 class Situation:
     """What matters to the ladder. `top`: the topmost device that is bad; `above`: what it hangs on and still answers, None for nobody.
 
-    `holders`: processes that hold the GPUs, `stuck`: those of them that cannot be ended. `reboot`: why nothing less helps; `power`: why
-    no software does. Each "" where nothing says so.
+    `listed`: whether the kernel still lists `top`. `holders`: processes that hold the GPUs, `stuck`: those of them that cannot be ended.
+    `reboot`: why nothing less helps; `power`: why no software does. Each "" where nothing says so.
     """
 
     top: Subject | None
     above: Subject | None = None
     slot: str = ""
     off_the_bus: bool = True
+    listed: bool = True
     holders: tuple[str, ...] = ()
     stuck: tuple[str, ...] = ()
     reboot: str = ""
@@ -68,7 +70,12 @@ def ladder(now: Situation) -> tuple[Rung, ...]:
 def _by_software(now: Situation) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     assert now.top is not None
     device = f"/sys/bus/pci/devices/{now.top.name}"
-    yield "rescan", f"PCI removal of {now.top.name} and rescan", f"echo 1 > {device}/remove; echo 1 > /sys/bus/pci/rescan", ()
+    rescan = "echo 1 > /sys/bus/pci/rescan"
+    if now.listed:
+        yield "rescan", f"PCI removal of {now.top.name} and rescan", f"echo 1 > {device}/remove; {rescan}", ()
+    else:
+        yield "remove", f"PCI removal of {now.top.name}", "", ("it is not listed any more: rescan alone",)
+        yield "rescan", "PCI rescan", rescan, ()
     if now.above is not None:
         bridge = f"/sys/bus/pci/devices/{now.above.name}"
         yield "bus-reset", f"reset of the bus below {now.above.name}", f"echo 1 > {bridge}/reset_subordinate (recent kernels)", ()
@@ -124,6 +131,7 @@ def situation(
         above=above,
         slot=_text(readings.get(top, {}).get("slot")),
         off_the_bus=gone,
+        listed=not any(condition.type in UNLISTED and condition.subject == top for condition in there),
         holders=tuple(f"process {pid}" for pid in holders.split()),
         stuck=leftovers,
         reboot=_reboot(under, there, readings, leftovers),

@@ -165,10 +165,10 @@ def freshness(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
 def standing(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
     """The same of this host and now: "dead" when the process that wrote it is gone without a word."""
     fresh = freshness(state, now_mono_ms, boot_id)
-    return "dead" if fresh == "fresh" and state.pid is not None and not _lives(state.pid) else fresh
+    return "dead" if fresh == "fresh" and state.pid is not None and not lives(state.pid) else fresh
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
     try:
         os.kill(pid, 0)

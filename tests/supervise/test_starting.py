@@ -65,6 +65,13 @@ def test_its_own_condition_may_refuse(systemd: Systemd) -> None:
     assert (started.result, started.detail) == ("refused", "its own condition said no: inactive (dead), result exec-condition")
 
 
+def test_a_restart_that_its_condition_refuses_does_not_hide_that_it_failed(systemd: Systemd) -> None:
+    """It ran and ended, and systemd tried again by itself, all of it between two looks."""
+    systemd.on("start", {**SKIPPED, "NRestarts": 1})
+    started = start(systemd)
+    assert (started.result, started.detail) == ("failed", "it is inactive (dead), result exec-condition, after a restart by systemd")
+
+
 @pytest.mark.parametrize(
     "then",
     [

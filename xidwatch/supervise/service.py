@@ -56,14 +56,16 @@ class Shown:
 
     @property
     def was_refused(self) -> bool:
-        """Its own condition said no: skipped, not failed."""
-        return self.active_state == "inactive" and (self.result == "exec-condition" or not self.condition_holds)
+        """Its own condition said no: skipped, not failed. After a restart of systemd's it is that one which was refused: it ran before."""
+        skipped = self.result == "exec-condition" or not self.condition_holds
+        return self.active_state == "inactive" and skipped and not self.restarts
 
     def __str__(self) -> str:
-        """For people: `failed (failed), result timeout`."""
+        """For people: `failed (failed), result timeout, after a restart by systemd`."""
         result = f", result {self.result}" if self.result not in {"", "success"} else ""
         status = f", exit status {self.exit_status}" if self.exit_status not in {"", "0"} else ""
-        return f"{self.active_state} ({self.sub_state}){result}{status}"
+        again = ", after a restart by systemd" if self.restarts else ""
+        return f"{self.active_state} ({self.sub_state}){result}{status}{again}"
 
 
 class Service:

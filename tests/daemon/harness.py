@@ -34,6 +34,7 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
+from tests.daemon.pace import Pace
 from tests.fakes import uevents
 from tests.fakes.nvml_library import NvmlLibrary
 from tests.fakes.sysfs import two_switch_host
@@ -405,6 +406,7 @@ class Rig:
         self._mark = f"{MARK}={uuid.uuid4().hex}"
         self._disks: list[LoopDisk] = []
         self._started: list[Running] = []
+        self._paces: list[Pace] = []
         self._memory = Path(tempfile.mkdtemp(prefix="xidwatch-test-", dir=MEMORY))  # last: what fails before it leaves nothing
         self.run_dir = self._memory / "run"
 
@@ -521,6 +523,7 @@ class Rig:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
             )
+        self._paces.append(Pace(process.pid, self._memory / f"pace-{len(self._paces)}.jsonl"))
         running = Running(process, self.run_dir, state_dir or self.state_dir, errors)
         self._started.append(running)
         return running
@@ -554,6 +557,20 @@ class Rig:
         assert not problems
         return rows
 
+    # --- judging what was promised
+
+    def held_up(self, begin: float, end: float, *names: str) -> float:
+        """Seconds between two wall times in which these processes wanted a processor and had none; see `tests.daemon.pace`."""
+        return sum(pace.held_up(begin, end, *names) for pace in self._paces)
+
+    def most_late(self, rows: list[samples.Row], interval: float) -> float:
+        """By how much a tick of one run began behind its plan at most, in seconds; what the machine took from the daemon is not counted."""
+        return max(late - self.held_up(row.wall - late, row.wall, "daemon") for row, late in lateness(rows, interval))
+
+    def given_time(self, rows: list[samples.Row], *probes: str, within: float) -> list[samples.Row]:
+        """Those in which the machine left these probes at least half of so many seconds to answer in."""
+        return [row for row in rows if self.held_up(row.wall, row.wall + within, "daemon", *probes) < within / 2]
+
     # --- leaving
 
     def close(self) -> None:
@@ -564,6 +581,8 @@ class Rig:
             last_first.callback(self.uevents.close)
             for disk in self._disks:
                 last_first.callback(disk.unmount)
+            for pace in self._paces:
+                last_first.callback(pace.close)
             for running in self._started:
                 last_first.callback(running.forget)
             last_first.callback(self.end_everybody)
@@ -583,10 +602,25 @@ class Rig:
 # ------------------------------------------------------------------------------------------- what records must keep
 
 
-def lateness(rows: list[samples.Row], interval: float) -> dict[int, float]:
-    """By tick of one run: how far it began from `first + n * interval`, in seconds."""
-    first = rows[0]
-    return {row.tick: row.wall - first.wall - (row.tick - first.tick) * interval for row in rows}
+def lateness(rows: list[samples.Row], interval: float) -> list[tuple[samples.Row, float]]:
+    """Each row of one run, and by how much its tick began behind its plan, in seconds.
+
+    Plans are an interval apart. The tick nearest to its plan says where they are; what one left out because it was late moves those
+    behind it, and is its own lateness.
+    """
+    first = min(row.wall - row.tick * interval for row in rows)
+    found, left_out = [], 0
+    for row in rows:
+        late = row.wall - first - (row.tick + left_out) * interval
+        found.append((row, late))
+        left_out += int(late // interval)
+    return found
+
+
+def settled(rows: list[samples.Row], *probes: str) -> list[samples.Row]:
+    """From the first row in which all these probes have answered: before, they are still starting, which a busy host takes its time for."""
+    begun = next(n for n, row in enumerate(rows) if all(row.cells.get(f"probe:{name}:success") == "1" for name in probes))
+    return rows[begun:]
 
 
 def numbers(entries: list[Entry]) -> list[int]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, has_ended, lateness, numbers
+from tests.daemon.harness import Rig, has_ended, numbers
 
 INTERVAL_SECONDS = 0.5
 BAD_TICKS = (1, 2, 3)
@@ -101,7 +101,7 @@ def test_what_a_disk_refused_is_on_it_as_soon_as_it_takes_it(rig: Rig, disk: Pat
         assert path.read_bytes().startswith(data)
     rows, entries = rig.rows(disk / "state"), rig.journal(disk / "state")
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
     assert [entry.body["pid"] for entry in entries if entry.kind == "kernel"] == list(BAD_TICKS)
     assert max(float(row.cells["probe:recorder:stuck_seconds"]) for row in rows if row.wall > time_before) > 0.7

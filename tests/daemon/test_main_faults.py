@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import LoopDisk, Process, Rig, Running, lateness, missing_reasons
+from tests.daemon.harness import LoopDisk, Process, Rig, Running, missing_reasons
 from tests.fakes.probes import FIRST, SECOND
 from xidwatch.records.journal import Entry
 from xidwatch.records.samples import Row
@@ -134,7 +134,7 @@ def test_ticks_begin_on_time(nights: dict[str, Night], name: str) -> None:
     rows = nights[name].rows
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
     assert len(rows) >= GOOD_TICKS + BAD_TICKS
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert nights[name].rig.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 @pytest.mark.parametrize("name", EVERY)

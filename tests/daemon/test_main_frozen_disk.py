@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, has_ended, lateness, numbers
+from tests.daemon.harness import Rig, Running, has_ended, numbers
 from xidwatch.daemon.acting import RECORD_LATE
 from xidwatch.records import dumps
 
@@ -61,7 +61,7 @@ def test_a_frozen_disk_delays_neither_tick_nor_edge_nor_action(rig: Rig) -> None
     assert rig.journal(running.state_dir)[-1].kind == "stopped"
     rows, entries = rig.rows(running.state_dir), rig.journal(running.state_dir)
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     assert max(float(row.cells["probe:recorder:stuck_seconds"]) for row in rows) > 2.0
     assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
     late = {entry.body["for"] for entry in entries if entry.kind == "outcome" and RECORD_LATE in entry.body.get("detail", "")}

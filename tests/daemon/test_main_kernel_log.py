@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, lateness, numbers
+from tests.daemon.harness import Rig, numbers
 
 INTERVAL_SECONDS = 0.5
 SWITCH = "0000:0f:00.0"
@@ -53,7 +53,7 @@ def test_nonsense_between_two_lines_costs_neither_of_them(rig: Rig) -> None:
     assert [entry.body["pid"] for entry in entries if entry.kind == "kernel"] == [1, 2, 3]
     assert sum(entry.body["lost"] for entry in entries if entry.kind == "gap") == len(MALFORMED)
     assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 def test_a_log_that_ends_under_way_makes_nothing_healthy(rig: Rig) -> None:
@@ -72,7 +72,7 @@ def test_a_log_that_ends_under_way_makes_nothing_healthy(rig: Rig) -> None:
     assert running.terminate()[0] == 0
     rows = rig.rows()
     assert rows[-1].cells["kernel:xid_lines_since_last_tick"] == ""
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 def test_a_log_that_may_not_be_read_leaves_its_conditions_unknown(rig: Rig) -> None:
@@ -127,4 +127,4 @@ def test_a_log_whose_device_goes_away_is_no_silence(rig: Rig) -> None:
     assert running.terminate()[0] == 0
     rows = rig.rows()
     assert rows[-1].cells["kernel:xid_lines_since_last_tick"] == ""
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import ROOT, Rig, Running, lateness, numbers
+from tests.daemon.harness import ROOT, Rig, Running, numbers
 from tests.fakes.engine import EngineHost
 from tests.fakes.hwmon import HwmonTree
 from xidwatch.records import dumps
@@ -84,7 +84,7 @@ def test_a_recorder_may_die_at_any_write(rig: Rig, fuse: Fuse) -> None:
     rows = rig.rows()
     assert pids(whole(rig)) == list(RECORDER_CALLS)
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 def test_a_dump_worker_may_die_at_any_write(rig: Rig, fuse: Fuse) -> None:
@@ -131,7 +131,7 @@ def test_a_worker_may_die_at_any_word(rig: Rig, fuse: Fuse) -> None:
     assert running.terminate()[0] == 0
     whole(rig)
     rows = rig.rows()[1:]
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     begun = 2
     for name in names:
         bad = {

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.faults import FAULTS, SOURCES, Fault, SilentDisk, Source, let_through
-from tests.daemon.harness import Rig, Running, lateness, missing_reasons, numbers
+from tests.daemon.harness import Rig, Running, missing_reasons, numbers
 from tests.fakes.nvml_library import NvmlLibrary
 from xidwatch.records import dumps
 from xidwatch.records.journal import Entry
@@ -292,7 +292,7 @@ def test_every_tick_of_every_run_is_on_time(nights: dict[str, Night], name: str)
     assert len(runs) == (len(nights[name].episodes) + 1 if nights[name].is_killed else 1)
     for rows in runs:
         assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
-        assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+        assert nights[name].rig.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 @every_night

@@ -1,15 +1,12 @@
 """What the machine gave a daemon and its children: for how long they wanted a processor and had none.
 
 A promise about time is judged by this. What a busy machine takes is not the daemon's lateness, and what it does not take is. Beside
-each daemon runs a process that copies the kernel's own accounts every 50 ms, a line a look: wall time, and seconds by name, of a
-process (`daemon`, `pci`, `recorder`) the time it was ready to run and waited (proc(5), schedstat), and as `stolen` what the machine
-below took from this one (/proc/stat). They are sums: a look that comes late itself misses nothing.
+each daemon runs a process that copies the kernel's own accounts every 50 ms, a line a look: monotonic time, and seconds by name.
+Of a process (`daemon`, `pci`, `recorder`, and `test`) that is how long it was ready to run and waited (proc(5), schedstat); `stolen`
+is what the machine below took from this one (/proc/stat), `disk` how long anybody waited for one (/proc/pressure/io). They are sums:
+a look that comes late itself misses nothing.
 
-    [1796103074.218, {"stolen": 0.0, "daemon": 0.012, "nursery": 0.001, "pci": 0.031}]
-
-    with Pace(pid, folder / "pace.jsonl") as pace:
-        ...
-        pace.held_up(begin, end, "daemon", "pci")
+    [38435.128, {"stolen": 0.0, "disk": 0.31, "daemon": 0.012, "nursery": 0.001, "pci": 0.031, "test": 0.2}]
 """
 
 from __future__ import annotations
@@ -27,11 +24,11 @@ from pathlib import Path
 
 LOOK_MS = 50
 STEAL_FIELD = 8  # of the line `cpu` in /proc/stat, in clock ticks
-STOLEN = "stolen"
+STOLEN, DISK, TEST = "stolen", "disk", "test"
 
 
 class Pace:
-    """Begun with the daemon; it ends by itself with it."""
+    """Begun with the daemon; it ends by itself with it. Times are monotonic."""
 
     def __init__(self, pid: int, path: Path) -> None:
         self._path = path
@@ -41,22 +38,26 @@ class Pace:
         self._process = subprocess.Popen([sys.executable, "-I", "-S", __file__, str(pid), str(path)], stdin=subprocess.DEVNULL)
 
     def held_up(self, begin: float, end: float, *names: str) -> float:
-        """Seconds that the machine took from these processes from one wall time to the other, or a look more at either end."""
-        times, accounts = self._read()
-        if not times or times[-1] < begin:
+        """Seconds that the machine took from these (from all, and their disks, without names), or a look more at either end."""
+        self._read()
+        if not self._times or self._times[-1] < begin:
             return 0.0
-        before, after = bisect_right(times, begin) - 1, min(bisect_left(times, end), len(times) - 1)
-        then, now = accounts[max(before, 0)], accounts[after]
-        return sum(now.get(name, 0.0) - then.get(name, 0.0) for name in (STOLEN, *names))
+        before, after = bisect_right(self._times, begin) - 1, min(bisect_left(self._times, end), len(self._times) - 1)
+        then, now = self._accounts[max(before, 0)], self._accounts[after]
+        return sum(now.get(name, 0.0) - then.get(name, 0.0) for name in {STOLEN, *(names or now)})
 
-    def _read(self) -> tuple[list[float], list[dict[str, float]]]:
+    @property
+    def until(self) -> float:
+        """When it looked last."""
+        self._read()
+        return self._times[-1] if self._times else 0.0
+
+    def _read(self) -> None:
         """All it has written so far."""
-        lines = self._path.read_bytes().splitlines()
-        for line in lines[len(self._times) :]:
-            wall, account = json.loads(line)
-            self._times.append(wall)
+        for line in self._path.read_bytes().splitlines()[len(self._times) :]:
+            mono, account = json.loads(line)
+            self._times.append(mono)
             self._accounts.append(account)
-        return self._times, self._accounts
 
     def close(self) -> None:
         """The daemon has ended."""
@@ -69,9 +70,10 @@ class Pace:
 class _Family:
     """A daemon and all that descend from it, also what has been orphaned since it was first seen."""
 
-    def __init__(self, daemon: int) -> None:
+    def __init__(self, daemon: int, test: int) -> None:
+        self._names = {daemon: "daemon", test: TEST}
         self._daemon = daemon
-        self._seen: dict[int, float] = {daemon: 0.0}
+        self._seen: dict[int, float] = {daemon: 0.0, test: 0.0}
         self._waited: defaultdict[str, float] = defaultdict(float)
 
     def look(self) -> dict[str, float]:
@@ -87,17 +89,19 @@ class _Family:
                 continue
             self._waited[name] += waited - self._seen[pid]
             self._seen[pid] = waited
-        return {STOLEN: _stolen_seconds(), **self._waited}
+        return {STOLEN: _stolen_seconds(), DISK: _disk_seconds(), **self._waited}
 
     def _find_children(self, pid: int) -> None:
+        if self._names.get(pid) == TEST:
+            return
         with suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208  names
                 for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
                     self._seen.setdefault(int(child), 0.0)
 
     def _name(self, pid: int) -> str:
-        if pid == self._daemon:
-            return "daemon"
+        if pid in self._names:
+            return self._names[pid]
         comm = Path(f"/proc/{pid}/comm").read_text().strip()
         return comm.removeprefix("xw-") if comm.startswith("xw-") else "nursery"
 
@@ -106,9 +110,16 @@ def _stolen_seconds() -> float:
     return int(Path("/proc/stat").read_text().split(maxsplit=STEAL_FIELD + 1)[STEAL_FIELD]) / os.sysconf("SC_CLK_TCK")
 
 
+def _disk_seconds() -> float:
+    try:
+        return int(Path("/proc/pressure/io").read_text().split()[4].removeprefix("total=")) / 1e6
+    except OSError:  # a kernel that does not tell
+        return 0.0
+
+
 def watch(pid: int, path: Path) -> None:
     """Until the daemon has ended, and once more."""
-    family = _Family(pid)
+    family = _Family(pid, os.getppid())
     idle = select.poll()
     try:
         idle.register(os.pidfd_open(pid), select.POLLIN)
@@ -118,7 +129,7 @@ def watch(pid: int, path: Path) -> None:
     ended = False
     while not ended:
         ended = bool(idle.poll(LOOK_MS))
-        os.write(descriptor, (json.dumps([time.time(), family.look()]) + "\n").encode())
+        os.write(descriptor, (json.dumps([time.monotonic(), family.look()]) + "\n").encode())
 
 
 if __name__ == "__main__":

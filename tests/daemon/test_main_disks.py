@@ -77,7 +77,7 @@ def test_what_a_disk_refused_is_on_it_as_soon_as_it_takes_it(rig: Rig, disk: Pat
     refusal = REFUSALS[how]
     late = {"xidwatch.daemon.views:RECORDER_LATE_SECONDS": 0.7}
     running = rig.start(rig.pci(), rig.host(), state_dir=disk / "state", patience=late)
-    running.tick(3)
+    running.settle(3)
     time_before = time.time()
     kept = {path: path.read_bytes() for path in [*disk.glob("state/journal/*"), *disk.glob("state/samples/*")]}
     if refusal.is_for_a_successor:
@@ -110,7 +110,7 @@ def test_what_a_disk_refused_is_on_it_as_soon_as_it_takes_it(rig: Rig, disk: Pat
 def test_a_directory_that_is_deleted_under_way_is_begun_anew(rig: Rig, disk: Path) -> None:
     """What was in it is gone with it, and it is said; from then on everything is recorded, and a successor reads it."""
     running = rig.start(rig.pci(), rig.host(), state_dir=disk / "state")
-    running.tick(3)
+    running.settle(3)
     shutil.rmtree(disk / "state")
     running.line("was deleted, moved or mounted over; it is begun anew")
     rig.kernel.says(XID_43.format(7))

@@ -125,7 +125,7 @@ def test_eight_engines_that_all_hang_cost_no_more_than_one(rig: Rig, host: Engin
         host.unit(unit, [5000 + number])
     engines = [{"unit": unit, "metrics": page.url} for unit in units]
     running = rig.start(rig.host(), rig.engine({**host.options, "engines": engines}), interval="1s", configured={"engines": engines})
-    running.tick(2)
+    running.settle()
     page.does("silent")
     running.ticks_more(4)
     assert running.terminate()[0] == 0

@@ -38,7 +38,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def test_nonsense_between_two_lines_costs_neither_of_them(rig: Rig) -> None:
     """Each malformed record is counted as lost and shown as a gap; text that is no text is kept as far as it is; ticks go on."""
     running = rig.start(rig.pci(), rig.host())
-    running.tick(2)
+    running.settle()
     rig.kernel.says(XID_43.format(1))
     for record in MALFORMED:
         rig.kernel.write(record)
@@ -59,7 +59,7 @@ def test_nonsense_between_two_lines_costs_neither_of_them(rig: Rig) -> None:
 def test_a_log_that_ends_under_way_makes_nothing_healthy(rig: Rig) -> None:
     """It is said once, what rests on the log is UNKNOWN from then on, and an incident that was open stays open."""
     running = rig.start(rig.pci(), rig.host(), rig.nvml())
-    running.tick(2)
+    running.settle()
     assert running.condition("DriverFatalXid", "gpu:0000:12:00.0") == "FALSE"
     rig.kernel.says("NVRM: Xid (PCI:0000:11:00): 119, pid=467, name=x, Timeout after 6s of waiting for RPC response from GPU0 GSP!")
     running.line("incident .* opened")
@@ -97,7 +97,7 @@ def test_a_log_that_overran_goes_on_at_the_oldest_record_left(rig: Rig) -> None:
     """EPIPE costs the records that are gone, which are counted, and none that is there; the Xid behind the gap is acted on."""
     trouble = rig.folder / "trouble"
     running = rig.start(rig.pci(), rig.host(), rig.nvml(), kernel_trouble=trouble)
-    running.tick(2)
+    running.settle()
     rig.kernel.says(XID_43.format(1))
     running.until(
         "it has been read", lambda: any(name.startswith("xidwatch_gpu_xid_errors_total") and v for name, v in running.metrics().items())
@@ -118,7 +118,7 @@ def test_a_log_whose_device_goes_away_is_no_silence(rig: Rig) -> None:
     """ENODEV in the midst: what was read before counts, from then on its conditions are UNKNOWN, and ticks go on."""
     trouble = rig.folder / "trouble"
     running = rig.start(rig.pci(), rig.host(), rig.nvml(), kernel_trouble=trouble)
-    running.tick(2)
+    running.settle()
     trouble.write_text("read ENODEV")
     rig.kernel.says(XID_43.format(1))
     running.line("No such device. Xid lines cannot be seen from here on")

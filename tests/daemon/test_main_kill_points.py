@@ -73,7 +73,7 @@ def whole(rig: Rig) -> list[Entry]:
 def test_a_recorder_may_die_at_any_write(rig: Rig, fuse: Fuse) -> None:
     """Every record and every row is there once, whatever was half written, also when the successor dies while it repairs that."""
     running = rig.start(rig.pci(), rig.host(), patience={"xidwatch.daemon.recording:RESTART_SECONDS": 0.05})
-    running.tick(2)
+    running.settle()
     for call in RECORDER_CALLS:
         fuse.light("recorder", call)
         rig.kernel.says(XID_43.format(call))
@@ -91,7 +91,7 @@ def test_a_dump_worker_may_die_at_any_write(rig: Rig, fuse: Fuse) -> None:
     """Another makes the dump whole; no folder is left that cannot be read."""
     rules = rig.rules(ConfigSpaceAllOnes={"clear": "400ms"})
     running = rig.start(rig.pci(), rig.host(), rules_dir=rules)
-    running.tick(2)
+    running.settle()
     for call in DUMP_CALLS:
         fuse.light("dump", call)
         heard = len(running.lines)
@@ -121,7 +121,7 @@ def test_a_worker_may_die_at_any_word(rig: Rig, fuse: Fuse) -> None:
     probes = every_probe(rig)
     names = [str(probe["name"]) for probe in probes]
     running = rig.start(*probes)
-    running.tick(2)
+    running.settle()
     last: dict[str, int] = {}  # the tick in which a probe has died for the last time, and is well again
     for name in names:
         for call in WORKER_CALLS:

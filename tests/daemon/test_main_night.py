@@ -50,7 +50,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with Rig(tmp_path_factory.mktemp("night")) as rig:
         clears = {name: {"clear": "1s"} for name in ("ConfigSpaceAllOnes", "ConfigSpaceReset", "GpuLost")}
         running = rig.start(rig.pci(), rig.host(), rig.nvml(), rules_dir=rig.rules(**clears))
-        running.tick(3)
+        running.settle(3)
         running.until("all is well", lambda: running.state()["verdict"] == "healthy")  # a busy host begins slowly
         rig.tree.die(SWITCH)
         rig.kernel.says(*LINES)

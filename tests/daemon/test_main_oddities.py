@@ -50,7 +50,7 @@ class Stage:
         hwmon = rig.probe("hwmon", "xidwatch.probes.hwmon:create", options={"root": str(self.sensors.root)})
         host = rig.probe("host", "xidwatch.probes.host:create", options={"proc_root": str(self.proc)})
         running = rig.start(rig.pci(), hwmon, host, rig.engine({**self.engines.options, "engines": [{"unit": UNIT}]}), interval="1s")
-        running.tick(2)
+        running.settle()
         return running
 
     @property

@@ -44,7 +44,7 @@ def start(rig: Rig, tree: HwmonTree) -> Running:
     probe = rig.probe("hwmon", "xidwatch.probes.hwmon:create", options={"root": str(tree.root), "rails": [RAIL]})
     quick = rig.rules(RailOutOfRange={"hold": "400ms", "clear": "900ms"}, RailGone={"hold": "400ms"})
     running = rig.start(rig.host(), probe, rules_dir=quick)
-    running.tick(2)
+    running.settle()
     return running
 
 

@@ -30,7 +30,7 @@ def start(rig: Rig, target: str, file: Path) -> Running:
     """The probe `bad`, whose trouble begins with the file `trouble`, beside two healthy ones."""
     options = {"when": str(rig.folder / "trouble"), "file": str(file)}
     running = rig.start(rig.pci(), rig.host(), rig.probe("bad", f"tests.fakes.probes:{target}", options=options))
-    running.tick(2)
+    running.settle()
     return running
 
 

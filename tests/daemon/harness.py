@@ -34,6 +34,7 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
+from tests.daemon.pace import Pace
 from tests.fakes import uevents
 from tests.fakes.nvml_library import NvmlLibrary
 from tests.fakes.sysfs import two_switch_host
@@ -242,6 +243,8 @@ class Running:
     run_dir: Path
     state_dir: Path
     errors: Path
+    pace: Pace
+    probes: frozenset[str] = frozenset()  # by name, of those that it was given
     lines: list[Line] = field(default_factory=list)
     _half: bytes = b""
     _poll: select.poll = field(default_factory=select.poll)
@@ -307,6 +310,15 @@ class Running:
         """The line of that tick, or of the first after it."""
         return self.line(rf"^tick ({'|'.join(map(str, range(number, number + 50)))}) ", seconds=seconds)
 
+    def settle(self, ticks: int = 2) -> None:
+        """Wait until every probe has answered in full, and for so many ticks: before, they are starting, and a busy host lets them wait."""
+        self.until("all probes have answered", self._all_answer)
+        self.tick(ticks)
+
+    def _all_answer(self) -> bool:
+        shown = self.state()
+        return shown.get("pid") == self.pid and all(shown["probes"].get(name, {}).get("success") for name in self.probes)
+
     def ticks_more(self, count: int) -> int:
         """Wait for so many further ticks; the number of the last."""
         self.hear()
@@ -370,6 +382,11 @@ class Running:
         self.process.send_signal(signal.SIGTERM)
         return self.ended(seconds), time.monotonic() - began
 
+    def ours(self, seconds: float) -> float:
+        """It has ended: of its last so many seconds those that the machine did not take from it, its children and their disks."""
+        self.pace.close()
+        return seconds - self.pace.held_up(self.pace.until - seconds, self.pace.until)
+
     def kill(self) -> None:
         """As the kernel does when memory runs out."""
         self.process.kill()
@@ -383,6 +400,7 @@ class Running:
     def forget(self) -> None:
         """It has ended: take its status, close its pipe."""
         self.process.wait(PATIENCE_SECONDS)
+        self.pace.close()
         assert self.process.stdout
         self.process.stdout.close()
 
@@ -495,7 +513,8 @@ class Rig:
         settings |= {"kernel_trouble": str(kernel_trouble)} if kernel_trouble else {}
         path = self.folder / f"settings-{len(self._started)}.json"
         path.write_text(json.dumps(settings))
-        return self.launch("tests.fakes.launch", str(path), state_dir=state_dir)
+        names = frozenset(str(probe["name"]) for probe in probes)
+        return self.launch("tests.fakes.launch", str(path), state_dir=state_dir, probes=names)
 
     def config(self, interval: str, metrics: str = "127.0.0.1:0") -> dict[str, object]:
         """The configuration as an operator would write it."""
@@ -506,7 +525,7 @@ class Rig:
             "probes": {"pci": {"root": str(self.tree.root)}},
         }
 
-    def launch(self, module: str, *words: str, state_dir: Path | None = None) -> Running:
+    def launch(self, module: str, *words: str, state_dir: Path | None = None, probes: frozenset[str] = frozenset()) -> Running:
         """`python -m module words...` on this stage."""
         errors = self.folder / f"errors-{len(self._started)}.txt"
         name, _, mark = self._mark.partition("=")
@@ -521,7 +540,8 @@ class Rig:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
             )
-        running = Running(process, self.run_dir, state_dir or self.state_dir, errors)
+        pace = Pace(process.pid, self._memory / f"pace-{len(self._started)}.jsonl")
+        running = Running(process, self.run_dir, state_dir or self.state_dir, errors, pace, probes)
         self._started.append(running)
         return running
 
@@ -554,6 +574,22 @@ class Rig:
         assert not problems
         return rows
 
+    # --- judging what was promised
+
+    def ours(self, begin: float, end: float, *names: str) -> float:
+        """Of the seconds between two monotonic times those that the machine did not take from these processes; see `tests.daemon.pace`."""
+        return end - begin - sum(running.pace.held_up(begin, end, *names) for running in self._started)
+
+    def most_late(self, rows: list[samples.Row], interval: float) -> float:
+        """By how much a tick of one run began behind its plan at most, in seconds; what the machine took from the daemon is not counted."""
+        begun = [(row.wall - time.time() + time.monotonic(), late) for row, late in lateness(rows, interval)]
+        return max(self.ours(at - late, at, "daemon") for at, late in begun)
+
+    def given_time(self, rows: list[samples.Row], *probes: str, within: float) -> list[samples.Row]:
+        """Those in which the machine left these probes at least half of so many seconds to answer in."""
+        begun = [(row.wall - time.time() + time.monotonic(), row) for row in rows]
+        return [row for at, row in begun if self.ours(at, at + within, "daemon", *probes) > within / 2]
+
     # --- leaving
 
     def close(self) -> None:
@@ -583,10 +619,25 @@ class Rig:
 # ------------------------------------------------------------------------------------------- what records must keep
 
 
-def lateness(rows: list[samples.Row], interval: float) -> dict[int, float]:
-    """By tick of one run: how far it began from `first + n * interval`, in seconds."""
-    first = rows[0]
-    return {row.tick: row.wall - first.wall - (row.tick - first.tick) * interval for row in rows}
+def lateness(rows: list[samples.Row], interval: float) -> list[tuple[samples.Row, float]]:
+    """Each row of one run, and by how much its tick began behind its plan, in seconds.
+
+    Plans are an interval apart. The tick nearest to its plan says where they are; what one left out because it was late moves those
+    behind it, and is its own lateness.
+    """
+    first = min(row.wall - row.tick * interval for row in rows)
+    found, left_out = [], 0
+    for row in rows:
+        late = row.wall - first - (row.tick + left_out) * interval
+        found.append((row, late))
+        left_out += int(late // interval)
+    return found
+
+
+def settled(rows: list[samples.Row], *probes: str) -> list[samples.Row]:
+    """From the first row in which all these probes have answered: before, they are still starting, which a busy host takes its time for."""
+    begun = next(n for n, row in enumerate(rows) if all(row.cells.get(f"probe:{name}:success") == "1" for name in probes))
+    return rows[begun:]
 
 
 def numbers(entries: list[Entry]) -> list[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, lateness, numbers
+from tests.daemon.harness import Rig, numbers
 from xidwatch.clock import from_iso
 from xidwatch.records import dumps, journal, samples
 
@@ -77,10 +77,10 @@ def test_a_jump_in_the_midst_of_an_incident_changes_nothing_but_the_dates(rig: R
     """Ticks keep their times, the incident stays the one it was and closes, and a successor knows it; every row can be read."""
     rules = rig.rules(ConfigSpaceAllOnes={"clear": "1s"})
     first = rig.start(rig.pci(), rig.host(), rules_dir=rules, wall_shift=wall.path)
-    first.tick(2)
+    first.settle()
     rig.tree.die(SWITCH)
     first.line("TAKE_DUMP .* ok")
-    incident = first.state()["incident"]
+    incident = first.until("an incident is open", lambda: first.state()["incident"])
     wall.set_to(jump)
     first.ticks_more(2)
     assert first.state()["incident"] == incident
@@ -111,7 +111,7 @@ def test_a_clock_that_is_slewed_moves_no_tick(rig: Rig, wall: Wall, rate: float)
     """A thousand times as hard as NTP does: a tick is half a second of the other clock, whatever this one makes of it; hold times too."""
     rules = rig.rules(ConfigSpaceAllOnes={"clear": "1s"})
     running = rig.start(rig.pci(), rig.host(), rules_dir=rules, wall_shift=wall.path)
-    running.tick(2)
+    running.settle()
     wall.runs_at(rate)
     from_then = running.ticks_more(1)
     rig.tree.die(SWITCH)
@@ -122,7 +122,7 @@ def test_a_clock_that_is_slewed_moves_no_tick(rig: Rig, wall: Wall, rate: float)
     assert running.terminate()[0] == 0
     rows = [row for row in rig.rows() if row.tick >= from_then]
     assert [row.tick for row in rows] == list(range(from_then, from_then + len(rows)))
-    assert max(abs(late) for late in lateness(rows, (1 + rate) * INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, (1 + rate) * INTERVAL_SECONDS) < 0.5
     ends = {name: next(entry.wall for entry in rig.journal() if entry.kind == name) for name in ("opened", "closed")}
     assert ends["closed"] - ends["opened"] > (1 + rate) * 1.0 - INTERVAL_SECONDS
     assert len(opened(rig)) == 1
@@ -132,7 +132,7 @@ def test_a_clock_set_ahead_and_back_uses_up_no_dumps(rig: Rig, wall: Wall) -> No
     """Dumps dated by a clock that was a year ahead are not counted as today's for a year: the next incident has its dump."""
     rules = rig.rules(ConfigSpaceAllOnes={"clear": "400ms"})
     running = rig.start(rig.pci(), rig.host(), rules_dir=rules, wall_shift=wall.path, patience={"xidwatch.core.incidents:DUMPS_PER_DAY": 2})
-    running.tick(2)
+    running.settle()
     for shift in (365 * DAY, 365 * DAY, 0.0):
         wall.set_to(shift)
         heard = len(running.lines)
@@ -147,7 +147,7 @@ def test_a_clock_set_ahead_and_back_uses_up_no_dumps(rig: Rig, wall: Wall) -> No
 def test_what_is_shown_since_when_is_never_in_the_future(rig: Rig, wall: Wall) -> None:
     """After a jump back the state file is dated now, and whoever reads its age reads it from the clock nobody can set."""
     running = rig.start(rig.pci(), rig.host(), wall_shift=wall.path)
-    running.tick(2)
+    running.settle()
     before = running.state()
     wall.set_to(-HOUR)
     running.ticks_more(2)

@@ -50,7 +50,7 @@ def test_a_removal_that_is_announced_is_an_incident_within_a_second(rig: Rig) ->
     rig.tree.remove(GPU)
     announced = rig.uevents.announce("remove", GPU)
     edge = running.line(f"GpuMissing TRUE gpu:{GPU}")
-    assert edge.at - announced < 1.0
+    assert rig.ours(announced, edge.at, "daemon", "pci", "test") < 1.0
     running.line("incident .*-gpu-missing-13 opened")
     running.line("TAKE_DUMP .* ok")
     running.until("failed", lambda: running.state()["verdict"] == "failed")
@@ -157,7 +157,7 @@ def test_a_swapped_card_is_said_with_both_makes(rig: Rig) -> None:
     rig.tree.gpu(GPU, port, device=0x2684)
     running = rig.start(rig.pci(), rig.host())
     running.line(rf"DeviceReplaced TRUE gpu:{GPU} .*10de:2684 1043:87c5, expected identity 10de:2204 1043:87c5")
-    assert running.condition("GpuMissing", f"gpu:{GPU}") == "FALSE"
+    running.until_condition("GpuMissing", f"gpu:{GPU}", "FALSE")
     assert running.terminate()[0] == 0
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, has_ended, lateness, numbers
+from tests.daemon.harness import Rig, has_ended, numbers
 
 INTERVAL_SECONDS = 0.5
 BAD_TICKS = (1, 2, 3)
@@ -77,7 +77,7 @@ def test_what_a_disk_refused_is_on_it_as_soon_as_it_takes_it(rig: Rig, disk: Pat
     refusal = REFUSALS[how]
     late = {"xidwatch.daemon.views:RECORDER_LATE_SECONDS": 0.7}
     running = rig.start(rig.pci(), rig.host(), state_dir=disk / "state", patience=late)
-    running.tick(3)
+    running.settle(3)
     time_before = time.time()
     kept = {path: path.read_bytes() for path in [*disk.glob("state/journal/*"), *disk.glob("state/samples/*")]}
     if refusal.is_for_a_successor:
@@ -101,7 +101,7 @@ def test_what_a_disk_refused_is_on_it_as_soon_as_it_takes_it(rig: Rig, disk: Pat
         assert path.read_bytes().startswith(data)
     rows, entries = rig.rows(disk / "state"), rig.journal(disk / "state")
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
     assert [entry.body["pid"] for entry in entries if entry.kind == "kernel"] == list(BAD_TICKS)
     assert max(float(row.cells["probe:recorder:stuck_seconds"]) for row in rows if row.wall > time_before) > 0.7
@@ -110,7 +110,7 @@ def test_what_a_disk_refused_is_on_it_as_soon_as_it_takes_it(rig: Rig, disk: Pat
 def test_a_directory_that_is_deleted_under_way_is_begun_anew(rig: Rig, disk: Path) -> None:
     """What was in it is gone with it, and it is said; from then on everything is recorded, and a successor reads it."""
     running = rig.start(rig.pci(), rig.host(), state_dir=disk / "state")
-    running.tick(3)
+    running.settle(3)
     shutil.rmtree(disk / "state")
     running.line("was deleted, moved or mounted over; it is begun anew")
     rig.kernel.says(XID_43.format(7))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, has_ended, lateness, missing_reasons, open_gate, poll_until
+from tests.daemon.harness import Rig, Running, has_ended, missing_reasons, open_gate, poll_until, settled
 from tests.fakes.nvml_library import NvmlLibrary
 from xidwatch.records import dumps
 from xidwatch.records.power_trace import iso_us
@@ -60,11 +60,12 @@ def holder(rig: Rig) -> int:
 
 
 def rows_on_time(rig: Rig) -> list[Row]:
-    """All rows: none left out or late, and the healthy probes in each, but for the first, when everybody is still starting."""
+    """All rows: none left out or late, and the healthy probes in each from when they have started."""
     rows = rig.rows()
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
-    assert {(row.cells["probe:pci:success"], row.cells["probe:host:success"]) for row in rows[1:]} == {("1", "1")}
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
+    served = rig.given_time(settled(rows, "pci", "host"), "pci", "host", within=0.4)
+    assert {(row.cells["probe:pci:success"], row.cells["probe:host:success"]) for row in served} == {("1", "1")}
     return rows
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, lateness, missing_reasons
+from tests.daemon.harness import Rig, Running, missing_reasons
 from tests.fakes.engine import INVOCATION, EngineHost, Page
 
 INTERVAL_SECONDS = 1.0
@@ -108,7 +108,7 @@ def test_a_bus_and_a_page_that_hang_keep_no_tick_waiting(rig: Rig, host: EngineH
     assert running.terminate()[0] == 0
 
     rows = rig.rows()
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     for quantity in ("active_state", "requests_running"):
         reasons = missing_reasons(rig.journal(), f"{SUBJECT}:{quantity}")
         assert (reasons[0], reasons[-1]) == ("TIMED_OUT", None)
@@ -125,12 +125,12 @@ def test_eight_engines_that_all_hang_cost_no_more_than_one(rig: Rig, host: Engin
         host.unit(unit, [5000 + number])
     engines = [{"unit": unit, "metrics": page.url} for unit in units]
     running = rig.start(rig.host(), rig.engine({**host.options, "engines": engines}), interval="1s", configured={"engines": engines})
-    running.tick(2)
+    running.settle()
     page.does("silent")
     running.ticks_more(4)
     assert running.terminate()[0] == 0
     rows = rig.rows()
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     assert {row.cells["probe:engine:success"] for row in rows[1:]} == {"1"}
     for number, unit in enumerate(units):
         last = rows[-1].cells
@@ -153,7 +153,7 @@ def test_a_worker_stuck_at_an_engine_is_left_and_that_engine_with_it(rig: Rig, h
     running.ticks_more(2)
     assert running.terminate()[0] == 0
     rows = rig.rows()
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     last = rows[-1].cells
     assert (last[f"{SUBJECT}:active_state"], last[f"{SUBJECT}:requests_running"], last[f"{SUBJECT}:processes"]) == ("active", "5", "")
     assert missing_reasons(rig.journal(), f"{SUBJECT}:processes") == ["TIMED_OUT", "NOT_ASKED"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, lateness, numbers
+from tests.daemon.harness import Rig, numbers
 
 INTERVAL_SECONDS = 0.5
 LINES = 100_000
@@ -29,7 +29,7 @@ def test_a_flood_shifts_no_tick_and_is_accounted_for(tmp_path: Path) -> None:
     """Ticks stay on time; the journal keeps a bounded part of the flood and counts the rest; what was lost is a gap and a condition."""
     with Rig(tmp_path) as rig:
         running = rig.start(rig.pci(), rig.host())
-        running.tick(2)
+        running.settle()
         rig.kernel.write(records(1, LINES // 2))
         rig.kernel.write(records(1 + LINES // 2 + LOST, LINES // 2))
         running.until_condition("KernelLogGap", "kernel", "TRUE")
@@ -42,7 +42,7 @@ def test_a_flood_shifts_no_tick_and_is_accounted_for(tmp_path: Path) -> None:
         assert running.terminate()[0] == 0
 
         rows, entries = rig.rows(), rig.journal()
-        assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+        assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
         assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
         assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
         written = sum(entry.kind == "kernel" for entry in entries)
@@ -58,7 +58,7 @@ def test_the_same_line_over_and_over_is_one_with_a_count(tmp_path: Path) -> None
     """A driver that repeats itself shifts no tick either, and its journal holds a few lines a tick that add up to all of them."""
     with Rig(tmp_path) as rig:
         running = rig.start(rig.pci(), rig.host())
-        running.tick(2)
+        running.settle()
         usec = int(time.monotonic() * 1e6)
         rig.kernel.write("".join(SAME.format(seq=seq, usec=usec) for seq in range(1, LINES + 1)).encode())
         running.until("all is read", lambda: xids_counted(running.metrics()) == LINES)
@@ -67,7 +67,7 @@ def test_the_same_line_over_and_over_is_one_with_a_count(tmp_path: Path) -> None
 
         rows = rig.rows()
         written = [entry.body.get("repeated", 1) for entry in rig.journal() if entry.kind == "kernel"]
-        assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+        assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
         assert sum(written) == LINES
         assert len(written) <= 3 * len(rows)
 

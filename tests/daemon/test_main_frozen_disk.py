@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, has_ended, lateness, numbers
+from tests.daemon.harness import Rig, Running, has_ended, numbers
 from xidwatch.daemon.acting import RECORD_LATE
 from xidwatch.records import dumps
 
@@ -30,7 +30,7 @@ def seconds_until_failed(rig: Rig, running: Running) -> float:
     rig.tree.die(SWITCH)
     said = rig.kernel.says(LOST)
     running.until("the verdict failed", lambda: running.state()["verdict"] == "failed")
-    return time.monotonic() - said
+    return rig.ours(said, time.monotonic(), "daemon", "test")
 
 
 def test_a_frozen_disk_delays_neither_tick_nor_edge_nor_action(rig: Rig) -> None:
@@ -39,7 +39,7 @@ def test_a_frozen_disk_delays_neither_tick_nor_edge_nor_action(rig: Rig) -> None
     running = rig.start(
         rig.pci(), rig.host(), rig.nvml(), state_dir=disk.path / "state", patience={"xidwatch.daemon.views:RECORDER_LATE_SECONDS": 1.0}
     )
-    running.tick(3)
+    running.settle(3)
     disk.freeze()
     assert seconds_until_failed(rig, running) < 0.5
     released = running.line("RELEASE_DRIVER .* ok")
@@ -55,13 +55,13 @@ def test_a_frozen_disk_delays_neither_tick_nor_edge_nor_action(rig: Rig) -> None
     (recorder,) = rig.processes("recorder")
     disk.freeze()
     status, seconds = running.terminate()
-    assert (status, seconds < 4.0) == (1, True)  # its last words are not on the disk, and it says so
+    assert (status, running.ours(seconds) < 4.0) == (1, True)  # its last words are not on the disk, and it says so
     disk.thaw()
     assert has_ended(recorder.pid, 10.0)
     assert rig.journal(running.state_dir)[-1].kind == "stopped"
     rows, entries = rig.rows(running.state_dir), rig.journal(running.state_dir)
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     assert max(float(row.cells["probe:recorder:stuck_seconds"]) for row in rows) > 2.0
     assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
     late = {entry.body["for"] for entry in entries if entry.kind == "outcome" and RECORD_LATE in entry.body.get("detail", "")}
@@ -74,7 +74,7 @@ def test_a_daemon_killed_over_a_frozen_disk_gives_way_and_loses_nothing(rig: Rig
     """Its port is free for a successor at once; what it had handed over is on the disk as soon as that answers again."""
     disk = rig.loop_disk()
     first = rig.start(rig.pci(), rig.host(), rig.nvml(), state_dir=disk.path / "state")
-    first.tick(3)
+    first.settle(3)
     port = first.metrics_port()
     disk.freeze()
     assert seconds_until_failed(rig, first) < 0.5

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, lateness, numbers
+from tests.daemon.harness import Rig, numbers
 
 INTERVAL_SECONDS = 0.5
 SWITCH = "0000:0f:00.0"
@@ -38,7 +38,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def test_nonsense_between_two_lines_costs_neither_of_them(rig: Rig) -> None:
     """Each malformed record is counted as lost and shown as a gap; text that is no text is kept as far as it is; ticks go on."""
     running = rig.start(rig.pci(), rig.host())
-    running.tick(2)
+    running.settle()
     rig.kernel.says(XID_43.format(1))
     for record in MALFORMED:
         rig.kernel.write(record)
@@ -53,13 +53,13 @@ def test_nonsense_between_two_lines_costs_neither_of_them(rig: Rig) -> None:
     assert [entry.body["pid"] for entry in entries if entry.kind == "kernel"] == [1, 2, 3]
     assert sum(entry.body["lost"] for entry in entries if entry.kind == "gap") == len(MALFORMED)
     assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 def test_a_log_that_ends_under_way_makes_nothing_healthy(rig: Rig) -> None:
     """It is said once, what rests on the log is UNKNOWN from then on, and an incident that was open stays open."""
     running = rig.start(rig.pci(), rig.host(), rig.nvml())
-    running.tick(2)
+    running.settle()
     assert running.condition("DriverFatalXid", "gpu:0000:12:00.0") == "FALSE"
     rig.kernel.says("NVRM: Xid (PCI:0000:11:00): 119, pid=467, name=x, Timeout after 6s of waiting for RPC response from GPU0 GSP!")
     running.line("incident .* opened")
@@ -72,7 +72,7 @@ def test_a_log_that_ends_under_way_makes_nothing_healthy(rig: Rig) -> None:
     assert running.terminate()[0] == 0
     rows = rig.rows()
     assert rows[-1].cells["kernel:xid_lines_since_last_tick"] == ""
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 def test_a_log_that_may_not_be_read_leaves_its_conditions_unknown(rig: Rig) -> None:
@@ -97,7 +97,7 @@ def test_a_log_that_overran_goes_on_at_the_oldest_record_left(rig: Rig) -> None:
     """EPIPE costs the records that are gone, which are counted, and none that is there; the Xid behind the gap is acted on."""
     trouble = rig.folder / "trouble"
     running = rig.start(rig.pci(), rig.host(), rig.nvml(), kernel_trouble=trouble)
-    running.tick(2)
+    running.settle()
     rig.kernel.says(XID_43.format(1))
     running.until(
         "it has been read", lambda: any(name.startswith("xidwatch_gpu_xid_errors_total") and v for name, v in running.metrics().items())
@@ -118,7 +118,7 @@ def test_a_log_whose_device_goes_away_is_no_silence(rig: Rig) -> None:
     """ENODEV in the midst: what was read before counts, from then on its conditions are UNKNOWN, and ticks go on."""
     trouble = rig.folder / "trouble"
     running = rig.start(rig.pci(), rig.host(), rig.nvml(), kernel_trouble=trouble)
-    running.tick(2)
+    running.settle()
     trouble.write_text("read ENODEV")
     rig.kernel.says(XID_43.format(1))
     running.line("No such device. Xid lines cannot be seen from here on")
@@ -127,4 +127,4 @@ def test_a_log_whose_device_goes_away_is_no_silence(rig: Rig) -> None:
     assert running.terminate()[0] == 0
     rows = rig.rows()
     assert rows[-1].cells["kernel:xid_lines_since_last_tick"] == ""
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5

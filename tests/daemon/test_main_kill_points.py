@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import ROOT, Rig, Running, lateness, numbers
+from tests.daemon.harness import ROOT, Rig, Running, numbers
 from tests.fakes.engine import EngineHost
 from tests.fakes.hwmon import HwmonTree
 from xidwatch.records import dumps
@@ -73,7 +73,7 @@ def whole(rig: Rig) -> list[Entry]:
 def test_a_recorder_may_die_at_any_write(rig: Rig, fuse: Fuse) -> None:
     """Every record and every row is there once, whatever was half written, also when the successor dies while it repairs that."""
     running = rig.start(rig.pci(), rig.host(), patience={"xidwatch.daemon.recording:RESTART_SECONDS": 0.05})
-    running.tick(2)
+    running.settle()
     for call in RECORDER_CALLS:
         fuse.light("recorder", call)
         rig.kernel.says(XID_43.format(call))
@@ -84,14 +84,14 @@ def test_a_recorder_may_die_at_any_write(rig: Rig, fuse: Fuse) -> None:
     rows = rig.rows()
     assert pids(whole(rig)) == list(RECORDER_CALLS)
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 def test_a_dump_worker_may_die_at_any_write(rig: Rig, fuse: Fuse) -> None:
     """Another makes the dump whole; no folder is left that cannot be read."""
     rules = rig.rules(ConfigSpaceAllOnes={"clear": "400ms"})
     running = rig.start(rig.pci(), rig.host(), rules_dir=rules)
-    running.tick(2)
+    running.settle()
     for call in DUMP_CALLS:
         fuse.light("dump", call)
         heard = len(running.lines)
@@ -121,7 +121,7 @@ def test_a_worker_may_die_at_any_word(rig: Rig, fuse: Fuse) -> None:
     probes = every_probe(rig)
     names = [str(probe["name"]) for probe in probes]
     running = rig.start(*probes)
-    running.tick(2)
+    running.settle()
     last: dict[str, int] = {}  # the tick in which a probe has died for the last time, and is well again
     for name in names:
         for call in WORKER_CALLS:
@@ -131,7 +131,7 @@ def test_a_worker_may_die_at_any_word(rig: Rig, fuse: Fuse) -> None:
     assert running.terminate()[0] == 0
     whole(rig)
     rows = rig.rows()[1:]
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     begun = 2
     for name in names:
         bad = {

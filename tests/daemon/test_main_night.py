@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, lateness, missing_reasons, numbers
+from tests.daemon.harness import Rig, Running, missing_reasons, numbers
 from xidwatch.records import dumps
 from xidwatch.records.journal import Entry
 from xidwatch.records.samples import Row
@@ -50,7 +50,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with Rig(tmp_path_factory.mktemp("night")) as rig:
         clears = {name: {"clear": "1s"} for name in ("ConfigSpaceAllOnes", "ConfigSpaceReset", "GpuLost")}
         running = rig.start(rig.pci(), rig.host(), rig.nvml(), rules_dir=rig.rules(**clears))
-        running.tick(3)
+        running.settle(3)
         running.until("all is well", lambda: running.state()["verdict"] == "healthy")  # a busy host begins slowly
         rig.tree.die(SWITCH)
         rig.kernel.says(*LINES)
@@ -132,7 +132,7 @@ def test_the_kernel_lines_are_counted_in_one_row(night: Rig) -> None:
     rows = night.rows()
     assert [row.cells["kernel:xid_lines_since_last_tick"] for row in rows if row.cells["kernel:xid_lines_since_last_tick"] != "0"] == ["8"]
     assert rows[-1].cells["kernel:xid_lines_45s"] == "8"
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert night.most_late(rows, INTERVAL_SECONDS) < 0.5
 
 
 def test_an_applications_xids_are_recorded_and_nothing_is_done(rig: Rig) -> None:

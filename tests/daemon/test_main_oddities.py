@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, lateness, missing_reasons, numbers
+from tests.daemon.harness import Rig, Running, missing_reasons, numbers
 from tests.fakes.engine import EngineHost
 from tests.fakes.hwmon import HwmonTree
 
@@ -50,7 +50,7 @@ class Stage:
         hwmon = rig.probe("hwmon", "xidwatch.probes.hwmon:create", options={"root": str(self.sensors.root)})
         host = rig.probe("host", "xidwatch.probes.host:create", options={"proc_root": str(self.proc)})
         running = rig.start(rig.pci(), hwmon, host, rig.engine({**self.engines.options, "engines": [{"unit": UNIT}]}), interval="1s")
-        running.tick(2)
+        running.settle()
         return running
 
     @property
@@ -67,7 +67,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 def assert_unharmed(rig: Rig) -> None:
     """Every tick on time, every probe answering in each, every record there once, nothing bad believed."""
     rows, entries = rig.rows(), rig.journal()
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
     for name in ("pci", "hwmon", "host", "engine"):
         assert {row.cells[f"probe:{name}:answering"] for row in rows[1:]} == {"1"}, name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, lateness, missing_reasons, open_gate
+from tests.daemon.harness import Rig, Running, missing_reasons, open_gate
 from tests.fakes.hwmon import HwmonTree
 
 INTERVAL_SECONDS = 0.5
@@ -44,7 +44,7 @@ def start(rig: Rig, tree: HwmonTree) -> Running:
     probe = rig.probe("hwmon", "xidwatch.probes.hwmon:create", options={"root": str(tree.root), "rails": [RAIL]})
     quick = rig.rules(RailOutOfRange={"hold": "400ms", "clear": "900ms"}, RailGone={"hold": "400ms"})
     running = rig.start(rig.host(), probe, rules_dir=quick)
-    running.tick(2)
+    running.settle()
     return running
 
 
@@ -63,7 +63,7 @@ def test_a_chip_that_never_answers_is_left_out_by_the_next_worker(rig: Rig, tree
     assert running.terminate()[0] == 0
 
     rows = rig.rows()
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     skipping = [row for row in rows if row.cells["probe:hwmon:stuck_seconds"] != "0" and not row.cells[VOLTS]]
     assert skipping
     for row in skipping:

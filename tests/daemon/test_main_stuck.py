@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, has_ended, lateness, missing_reasons, open_gate
+from tests.daemon.harness import Rig, Running, has_ended, missing_reasons, open_gate
 from tests.fakes.probes import FIRST, PORTS, SECOND, THIRD
 from xidwatch.daemon.workers import MOST_ABANDONED
 from xidwatch.records.samples import Row
@@ -30,7 +30,7 @@ def start(rig: Rig, target: str, file: Path) -> Running:
     """The probe `bad`, whose trouble begins with the file `trouble`, beside two healthy ones."""
     options = {"when": str(rig.folder / "trouble"), "file": str(file)}
     running = rig.start(rig.pci(), rig.host(), rig.probe("bad", f"tests.fakes.probes:{target}", options=options))
-    running.tick(2)
+    running.settle()
     return running
 
 
@@ -86,7 +86,7 @@ def test_no_more_than_three_are_left_behind(rig: Rig) -> None:
     running.ticks_more(1)
     assert running.terminate()[0] == 0
     rows = rig.rows()
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     assert [rows[-1].cells[f"{port}:config_dword0"] for port in PORTS] == [WORD] * len(PORTS)
 
 
@@ -115,7 +115,7 @@ def test_a_driver_holder_is_waited_for_and_serves_on_when_it_comes_back(rig: Rig
     assert running.metrics()['xidwatch_probe_stuck_seconds{probe="nvml"}'] == 0
     assert running.terminate()[0] == 0
     rows = rig.rows()
-    assert max(abs(late) for late in lateness(rows, INTERVAL_SECONDS).values()) < 0.5
+    assert rig.most_late(rows, INTERVAL_SECONDS) < 0.5
     power = [row.cells.get(POWER, "") for row in rows]  # before the first answer there is no such column
     assert [cell != "" for cell in power] == [row.cells["probe:nvml:success"] == "1" for row in rows]
     assert "" in power[power.index(next(filter(None, power))) :]

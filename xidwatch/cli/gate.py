@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.places import DEFAULT_CONFIG, STATE_FILE, find_run_dir
-from xidwatch.records import RecordError, order, state
+from xidwatch.records import RecordError, files, order, state
 from xidwatch.records.order import Order
 from xidwatch.records.state import EngineState, StateFile
 
@@ -172,7 +172,7 @@ def _shown(place: Path, now_ms: int, boot_id: str) -> tuple[StateFile | None, st
     doubt = DOUBTS.get(standing, "") or ("the daemon has stopped" if shown.pid is None else "")
     if shown.pid is None or standing != "stale":
         return shown, doubt, START if doubt else ""
-    if state.lives(shown.pid):
+    if files.lives(shown.pid):
         return shown, f"{doubt}: it hangs", "`systemctl restart xidwatch`"
     return shown, f"{doubt}: it is gone", START
 

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -165,18 +164,7 @@ def freshness(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
 def standing(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
     """The same of this host and now: "dead" when the process that wrote it is gone without a word."""
     fresh = freshness(state, now_mono_ms, boot_id)
-    return "dead" if fresh == "fresh" and state.pid is not None and not lives(state.pid) else fresh
-
-
-def lives(pid: int) -> bool:
-    """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return "dead" if fresh == "fresh" and state.pid is not None and not files.lives(state.pid) else fresh
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):

@@ -319,6 +319,12 @@ def test_a_held_engine_is_shown_with_what_could_help() -> None:
     assert shown.recovery[-1].startswith("without mains")
 
 
+def test_a_latched_engine_is_shown_with_who_outlived_its_stop() -> None:
+    """Behind the reason for which it is latched, with how often they have been asked to end since."""
+    shown = gated(Gate(UNIT, GateState.LATCHED, SINCE, "lost twice", leftovers=("process 10 (VLLM::Worker) state S",), asked_again=2), {})
+    assert shown.why == "lost twice; process 10 (VLLM::Worker) state S, asked again to end (2 of 8 times)"
+
+
 def test_a_running_engine_on_bad_hardware_may_not_be_started_again() -> None:
     """With the condition that says so, not with how it came to run; nothing is advised before it is held."""
     shown = gated(Gate(UNIT, GateState.RUNNING, SINCE, "systemd has restarted it"), DEAD)

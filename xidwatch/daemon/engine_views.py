@@ -98,7 +98,7 @@ def _rungs(
     if gate.state not in HELD_BACK:
         return ()
     holders = _word(state.readings.get(Subject("engine", gate.unit), {}), "pids")
-    found = recovery.situation(under, against, state.readings, places, holders=holders, leftovers=gate.leftovers)
+    found = recovery.situation(under, against, state.readings, places, holders=holders, leftovers=gate.leftovers, told=state.tally.asked)
     return recovery.words(recovery.ladder(found))
 
 

@@ -52,7 +52,8 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     `since`: of the gate's state. `lease`: until when its one start is granted. `unit`: active/running and the like, as systemd
     says, "" when it did not. `gpus_by`: "configured", "found", "before" (when it last ran), "" when they are not known.
     `order`: until when an operator has opened the gate past this. `recovery`: what could bring its hardware back, in
-    the order in which to try it, and what stands in the way of each. `stand_in`: the unit that is started in its place after an incident, "" for none.
+    the order in which to try it, and what stands in the way of each. `stand_in`: the unit that is started in its place after an
+    incident, "" for none.
     """
 
     state: str | None = None

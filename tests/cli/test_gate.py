@@ -18,7 +18,7 @@ from xidwatch import cli
 from xidwatch.cli import gate
 from xidwatch.clock import SystemClock
 from xidwatch.records import order, state
-from xidwatch.records.state import EngineState, StateFile
+from xidwatch.records.state import EngineState, MaintenanceState, StateFile
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "vllm.service"
@@ -38,12 +38,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(
-    place: Path, engines: Mapping[str, EngineState], *, age_s: float = 0.0, boot_id: str = "", pid: int | None = os.getpid()
+    place: Path,
+    engines: Mapping[str, EngineState],
+    *,
+    age_s: float = 0.0,
+    boot_id: str = "",
+    pid: int | None = os.getpid(),
+    maintenance: MaintenanceState | None = None,
 ) -> None:
     """A state file of a daemon that is this process."""
     clock = SystemClock()
     mono_ms = int((clock.now().mono - age_s) * 1000)
-    shown = StateFile(boot_id=boot_id or clock.boot_id, mono_ms=mono_ms, verdict="failed", engines=dict(engines), pid=pid)
+    shown = StateFile(
+        boot_id=boot_id or clock.boot_id, mono_ms=mono_ms, verdict="failed", engines=dict(engines), pid=pid, maintenance=maintenance
+    )
     (place / state.NAME).write_bytes(state.encode(shown))
 
 
@@ -216,6 +224,33 @@ def test_json_tells_the_same(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (found["gate"], found["state"], found["may_start"], found["why"]) == ("closed", "HELD", False, "4 of 4 GPUs lost")
     assert cli.main(["gate", "--json"]) == 2
     assert [each["unit"] for each in json.loads(capsys.readouterr().out)] == ["llama.service", UNIT]
+
+
+WORK = MaintenanceState(until="2026-09-17T03:30:00.000Z", reason="card swap", by="alice")
+
+
+@pytest.mark.parametrize(
+    ("engine", "next_step"),
+    [(LATCHED, "--reset vllm.service` has it proven and started anew, once the maintenance is over"), (HELD, "`xidwatch maintenance off`")],
+)
+def test_maintenance_is_said_of_one_that_is_closed_for_another_reason(
+    place: Path, engine: EngineState, next_step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until when, by whom and why: nobody waits for a gate that cannot move before. For programs too."""
+    written(place, {UNIT: engine}, maintenance=WORK)
+    assert cli.main(["gate", UNIT]) == 2
+    out, err = capsys.readouterr()
+    assert out.endswith("\n  maintenance until 2026-09-17T03:30:00.000Z, by alice: card swap  (nothing is acted on)\n")
+    assert next_step in err
+    cli.main(["gate", "--json", UNIT])
+    assert json.loads(capsys.readouterr().out)["maintenance"] == {"until": WORK.until, "reason": "card swap", "by": "alice"}
+
+
+def test_maintenance_is_not_believed_of_an_old_word(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether it is still on is for a daemon that runs to say."""
+    written(place, {UNIT: LATCHED}, maintenance=WORK, age_s=3600.0)
+    assert cli.main(["gate", UNIT]) == 3
+    assert "maintenance" not in capsys.readouterr().out
 
 
 def test_a_long_reason_is_shown_by_its_beginning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

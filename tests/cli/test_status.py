@@ -162,7 +162,7 @@ def test_a_gate_is_shown_with_its_reason_and_what_could_help() -> None:
     page = "\n".join(describe(StateFile(boot_id="5f0c", mono_ms=1, verdict="failed", engines=engines, pid=1), "fresh", "failed"))
     assert "gate HELD since 2026-09-17T02:10:21.118Z, may not start: 4 of 4 GPUs lost" in page
     assert "open until 2026-09-17T04:10:00.000Z by an operator's order" in page
-    assert "least invasive first; none of it is done by itself:\n      warm reboot: sync, then systemctl reboot" in page
+    assert "in this order; none of it is done by itself:\n      warm reboot: sync, then systemctl reboot" in page
     assert "gate STARTING, may start, one start granted until 2026-09-17T02:25:00.000Z" in page
 
 

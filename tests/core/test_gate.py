@@ -8,7 +8,7 @@ import pytest
 
 from xidwatch.core import gate
 from xidwatch.core.gate import TABLE, Effect
-from xidwatch.core.gate_events import LONGEST_BACK_OFF_SECONDS, Event, Seen, Unit
+from xidwatch.core.gate_events import LONGEST_BACK_OFF_SECONDS, Event, Seen, Unit, survivors
 from xidwatch.core.gate_model import Gate, GateSettings, GateState, Lease, Loss
 from xidwatch.core.model import Moment
 
@@ -57,6 +57,7 @@ HAPPENS: dict[Event, tuple[Seen, dict[str, object]]] = {
     Event.EVIDENCE: (seen(), {"asked": ""}),
     Event.CALLED_OFF: (seen(overridden=True), {"asked": ""}),
     Event.STOP_OVER: (seen(stop_result=("ok", "", ())), {}),
+    Event.AGAIN: (seen(Unit(runs=False, processes=1)), {"ask_after": NOW.wall - 1.0}),
     Event.LATCH: (
         seen(DOWN, proofs_lacking=(), stop_result=("ok", "", ())),
         {"losses": (Loss(NOW.wall - 60.0, "0000:00/03.1"), Loss(NOW.wall - 5.0, "0000:00/03.1"))},
@@ -86,6 +87,7 @@ LEADS_TO: dict[Event, dict[GateState, GateState]] = {
     Event.EVIDENCE: {},
     Event.CALLED_OFF: {STOPPING: HELD, PROVING: HELD},
     Event.STOP_OVER: {STOPPING: HELD},
+    Event.AGAIN: {PROVING: HELD},
     Event.LATCH: {STOPPING: LATCHED, HELD: LATCHED, PROVING: LATCHED},
     Event.DOUBT: {PROVING: HELD},
     Event.CLEAR: {HELD: PROVING},
@@ -113,13 +115,16 @@ def test_the_table_has_no_row_for_nothing() -> None:
     assert {event for _, event in TABLE} == set(Event)
     left = {state for (state, _), (after, _) in TABLE.items() if after is not state}
     assert left == set(GateState)
-    assert [event for state, event in TABLE if state is LATCHED] == [Event.RESET]
+    assert [(event, after) for (state, event), (after, _) in TABLE.items() if state is LATCHED and after is not LATCHED] == [
+        (Event.RESET, HELD)
+    ]
 
 
 def test_only_one_row_starts_anything() -> None:
     """And it comes from PROVING."""
     assert [key for key, (_, effect) in TABLE.items() if effect is Effect.START] == [(PROVING, Event.PROVEN)]
-    assert [key for key, (_, effect) in TABLE.items() if effect is Effect.STOP] == [(STOPPING, Event.EVIDENCE)]
+    stops = [key for key, (_, effect) in TABLE.items() if effect is Effect.STOP]
+    assert stops == [(STOPPING, Event.EVIDENCE), (HELD, Event.AGAIN), (LATCHED, Event.AGAIN)]
 
 
 def test_starting_is_left_by_itself() -> None:
@@ -251,3 +256,40 @@ def test_a_stop_nobody_speaks_of_is_over_one_day() -> None:
     after, _ = gate.step(SETTINGS, standing(STOPPING), replace(seen(), at=Moment(NOW.wall + 1200.0, NOW.mono + 1200.0)))
     assert after.state is HELD
     assert "nobody has said" in after.why
+
+
+SURVIVES = (Unit(runs=False, processes=1), replace(RUNS, processes=1))  # processes that systemd is done with, and a run whose stop failed
+
+
+@pytest.mark.parametrize("state", [HELD, LATCHED])
+@pytest.mark.parametrize("left", SURVIVES)
+def test_what_outlived_the_stop_is_asked_again_less_and_less_often(state: GateState, left: Unit) -> None:
+    """First five minutes after the stop, then after ten, twenty, forty and every hour, eight times in all; and that is said."""
+    now, asked = standing(state, ask_after=NOW.wall + 300.0, leftovers=("process 101 (VLLM::Worker) state S",)), []
+    for minute in range(600):
+        at = Moment(NOW.wall + 60.0 * minute, NOW.mono + 60.0 * minute)
+        now, effect = gate.step(SETTINGS, now, replace(seen(left), at=at, unclear=("not known: GpuLost gpu:0000:11:00.0",)))
+        if now.state is not state:  # whoever runs on hardware that nobody speaks against is let run
+            assert (state, left.runs) == (HELD, True)
+            return
+        if effect is Effect.STOP:
+            asked.append(minute)
+    assert asked == [5, 15, 35, 75, 135, 195, 255, 315]
+    assert "process 101 (VLLM::Worker) state S, asked again to end (8 of 8 times); they are not asked any more" in survivors(now)
+
+
+def test_what_is_nobodys_survivor_is_not_asked() -> None:
+    """Another run is somebody else's, so is what an operator has opened; without a stop of ours nothing has survived one."""
+    due = standing(LATCHED, ask_after=NOW.wall - 1.0)
+    left = Unit(runs=False, processes=1)
+    assert gate.step(SETTINGS, due, seen(left))[1] is Effect.STOP
+    for happened in (seen(OTHER_RUN), seen(left, overridden=True), seen(), seen(DOWN), seen(Unit(runs=False, processes=None))):
+        assert gate.step(SETTINGS, due, happened)[1] is Effect.NOTHING
+    assert gate.step(SETTINGS, replace(due, ask_after=0.0), seen(left))[1] is Effect.NOTHING
+
+
+def test_who_has_gone_at_last_is_left_behind_no_more() -> None:
+    """By the word of the stop that asked again, or when the control group is empty."""
+    latched = standing(LATCHED, ask_after=NOW.wall + 300.0, leftovers=("101", "102"))
+    assert gate.step(SETTINGS, latched, seen(stop_result=("leftovers", "", ("102",))))[0].leftovers == ("102",)
+    assert gate.step(SETTINGS, latched, seen(DOWN))[0].leftovers == ()

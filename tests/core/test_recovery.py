@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.core.story import CHAINS, DOWNSTREAM, DRIVER, EVENING, GPU, GPUS, SWITCH
@@ -18,8 +20,14 @@ def true(subject: Subject, type_: str, reason: str = "", status: Status = Status
     return Condition(subject, type_, status, EVENING, reason)
 
 
-def seen(*bad: Condition, readings: Readings | None = None, holders: str = "", leftovers: tuple[str, ...] = ()) -> Situation:
-    return situation(UNDER, bad, readings or {}, PLACES, holders=holders, leftovers=leftovers)
+def seen(
+    *bad: Condition,
+    readings: Readings | None = None,
+    holders: str = "",
+    leftovers: tuple[str, ...] = (),
+    told: Mapping[Subject, str] | None = None,
+) -> Situation:
+    return situation(UNDER, bad, readings or {}, PLACES, holders=holders, leftovers=leftovers, told=told)
 
 
 def rungs(now: Situation) -> dict[str, Rung]:
@@ -117,6 +125,61 @@ def test_what_the_driver_says_needs_a_reboot_needs_one(bad: Condition, readings:
     """By its line or by NVML."""
     now = seen(true(GPU, "GpuLost"), bad, readings=readings)
     assert free(now) == {"stop", "reboot", "power-cycle", "mains"}
+
+
+FATAL = true(GPU, "DriverFatalXid", "kernel: Xid 79: GPU has fallen off the bus")  # the first line of a loss; what it asks for comes later
+
+
+@pytest.mark.parametrize(("words", "number"), [("Node Reboot Required", 2), ("System Reboot", 7), ("Something New", 9)])
+def test_a_reboot_that_is_asked_for_stands_first_with_its_reason(words: str, number: int) -> None:
+    """By the line of one GPU or by NVML, though nothing was said of the driver as a whole; an action nobody knows is not less."""
+    for now in (seen(FATAL, told={GPUS[1]: words}), seen(FATAL, readings={GPUS[1]: {"recovery_action": number}})):
+        first, *others = ladder(now)
+        assert (first.key, first.blocked) == ("reboot", ())
+        assert "for less does not help (the driver asks for '" in first.what
+        assert GPUS[1].name in first.what
+        assert {rung.key for rung in others if not rung.blocked} == {"stop", "power-cycle", "mains"}
+
+
+@pytest.mark.parametrize(
+    ("words", "lead", "is_free"),
+    [
+        ("GPU Reset Required", "gpu-reset", set()),
+        ("PF FLR", "gpu-reset", set()),
+        ("Bus Reset", "bus-reset", set()),
+        ("Drain and Reset", "drain", set()),
+        ("Drain P2P", "drain-p2p", {"rescan"}),
+        ("Recover IMEX Domain", "imex", {"rescan"}),
+    ],
+)
+def test_what_the_driver_asks_for_stands_first(words: str, lead: str, is_free: set[str]) -> None:
+    """Also where nothing else is held against the hardware; a step that is less says that it does not help."""
+    first, *others = ladder(seen(told={GPU: words}))
+    assert (first.key, first.blocked) == (lead, ())
+    assert {rung.key for rung in others if rung.key == "rescan" and not rung.blocked} == is_free
+    assert all(words in rung.blocked[0] for rung in others if rung.key == "rescan" and not is_free)
+
+
+def test_of_several_the_weightiest_is_asked_for() -> None:
+    """As the driver weighs them, and with the names of those that ask for it."""
+    now = seen(told={GPUS[0]: "Drain P2P", GPUS[1]: "GPU Reset Required", GPUS[2]: "None", GPUS[3]: "GPU Reset Required"})
+    assert now.asked == ("GPU Reset Required", f"{GPUS[1].name}, {GPUS[3].name}")
+    assert ladder(seen(told={GPUS[0]: "Drain P2P", GPUS[1]: "Node Reboot Required"}))[0].key == "reboot"
+
+
+def test_what_the_driver_says_now_counts_before_its_last_line() -> None:
+    """A reset is over without a line."""
+    assert ladder(seen(told={GPU: "GPU Reset Required"}, readings={GPU: {"recovery_action": 0}})) == ()
+    assert ladder(seen(told={GPU: "GPU Reset Required"}, readings={GPU: {"recovery_action": Missing.NOT_ASKED}}))[0].key == "gpu-reset"
+
+
+def test_what_cannot_be_reached_is_not_led_by_what_would_have_to_reach_it() -> None:
+    """No reset by a driver to which it is gone, no reboot of what has no power."""
+    gone = seen(true(GPU, "GpuLost"), told={GPU: "GPU Reset Required"})
+    assert ladder(gone)[0].key == "stop"
+    assert "rescan" in free(gone)
+    dark = seen(true(SWITCH, "ConfigSpaceAllOnes"), readings={ROOT_PORT: {"link_width": 0}}, told={GPU: "Node Reboot Required"})
+    assert ladder(dark)[0].key == "stop"
 
 
 def test_what_has_no_power_gets_none_by_software() -> None:

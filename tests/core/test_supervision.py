@@ -11,7 +11,7 @@ from tests.core.story import GPU, GPUS, SWITCH, asked, dumps, xid
 from xidwatch.core import gate_view
 from xidwatch.core.gate_model import GateMoved, GateSettings, GateState
 from xidwatch.core.messages import EngineStopped
-from xidwatch.core.model import Action, ActionKind, Missing, Value
+from xidwatch.core.model import Action, ActionKind, Missing, Subject, Value
 from xidwatch.core.supervision import unit as read_unit
 
 ADOPTING, RUNNING, STOPPING, HELD, PROVING, STARTING, OFF, LATCHED = GateState
@@ -285,14 +285,18 @@ def test_a_stop_that_failed_is_tried_again_and_is_no_second_loss() -> None:
 
 
 def test_what_outlived_the_stop_keeps_it_down() -> None:
-    """Systemd would start a second engine beside them; with their names, until they are gone."""
+    """Systemd would start a second engine beside them; with their names, until they are gone, and asked to end once more."""
     night = Night()
     night.lose_switch().look()
     night.dumped()
     night.stopped("leftovers", ("101 VLLM::Worker D nvidia_poll",))
     night.mended()
-    assert orders(night.ticks(10)) == []
+    assert orders(night.ticks(9)) == []
     assert "VLLM::Worker" in night.gate.why
+    assert orders(night.ticks(3)) == [STOP]
+    night.stopped("leftovers", ("101 VLLM::Worker D nvidia_poll",))
+    assert orders(night.ticks(3)) == []
+    assert "asked again to end (1 of 8 times)" in night.gate.why
     night.unit("inactive")
     assert orders(night.settle()) == [START]
     assert night.gate.leftovers == ()
@@ -328,6 +332,43 @@ def test_the_second_loss_of_one_switch_under_load_is_for_the_operator() -> None:
     assert morning.at is LATCHED
     assert moves(morning.reset()) == [(LATCHED, HELD)]
     assert orders(morning.settle()) == [START]
+
+
+def latched(leftovers: tuple[str, ...]) -> Night:
+    """Lost twice under load, and these have outlived the second stop."""
+    night = Night().works()
+    night.lose_and_stop().mended().settle(12)
+    night.started()
+    night.works().lose_switch().look()
+    night.dumped()
+    night.stopped("leftovers", leftovers)
+    assert night.at is LATCHED
+    return night
+
+
+def test_what_outlived_the_stop_of_one_that_is_latched_is_asked_again_too() -> None:
+    """It stays latched, and what is left is on record as the last stop has named it; never while somebody works on the host."""
+    night = latched(("process 101", "process 102"))
+    night.maintenance(3600.0)
+    assert orders(night.ticks(20)) == []
+    night.maintenance(None)
+    assert orders(night.ticks(2)) == [STOP]
+    night.stopped("leftovers", ("process 102",))
+    assert (night.at, night.gate.leftovers) == (LATCHED, ("process 102",))
+    assert night.gate.why.startswith("what hangs on")
+    later = night.again()
+    assert orders(later.ticks(25)) == [STOP]
+    assert later.gate.asked_again == 2
+
+
+def test_the_stand_in_is_asked_when_it_is_the_one_that_is_left() -> None:
+    """And not the unit in whose place it ran."""
+    night = latched(("process 101",))
+    night.settings = replace(night.settings, after_incident_unit=GENTLE)
+    later = night.again()
+    later.unit("inactive")
+    later.readings[Subject("engine", GENTLE)] = unit("inactive", processes=1)
+    assert orders(later.ticks(20)) == [(ActionKind.STOP_ENGINE, GENTLE)]
 
 
 def test_two_losses_at_rest_latch_nothing() -> None:

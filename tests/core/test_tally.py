@@ -39,6 +39,17 @@ def lines(books: Tally, subject: Subject) -> tuple[object, object]:
 # ----------------------------------------------------------------------------------------------------------- counting
 
 
+def test_what_a_gpu_asks_for_is_its_last_word() -> None:
+    """Until a fresh driver is there; what an earlier run has dealt with counts where its verdict still stands."""
+    asks = KernelEvent(4, 0, "xid", Severity.CRITICAL, "154", xid=154, pci=CARD, recovery="Node Reboot Required")
+    books = counted(replace(asks, recovery="GPU Reset Required"), asks, replace(asks, injected=True, recovery="None"))
+    assert books.asked == {GPU: "Node Reboot Required"}
+    assert counted(replace(asks, recovery="None"), begin=books).asked == {GPU: "None"}
+    assert tally.release(books).asked == {}
+    assert tally.recall(Tally(), [(NOON, asks)], still_lost=frozenset()).asked == {}
+    assert tally.recall(Tally(standing=frozenset({GPU})), [(NOON, asks)], still_lost=frozenset()).asked == {GPU: "Node Reboot Required"}
+
+
 def test_a_fatal_line_counts_against_the_gpu_it_names() -> None:
     """And against no other."""
     books = counted(XID_79, XID_79)

@@ -11,10 +11,11 @@ import pytest
 from tests.fakes.clock import BOOT_ID, MONO, WALL, FakeClock
 from xidwatch.clock import iso
 from xidwatch.config import EngineConfig, load_rules, rules_dir
-from xidwatch.core import watch
+from xidwatch.core import tally, watch
 from xidwatch.core.gate_model import Gate, GateSettings, GateState, Lease, Maintenance
 from xidwatch.core.messages import KernelRead, Restored, SampleTaken, Supervised
 from xidwatch.core.model import HOST, KernelEvent, Missing, Moment, PciAddress, Readings, Sample, Severity, Subject, Value
+from xidwatch.core.tally import Tally
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon import engine_views, views
@@ -317,6 +318,20 @@ def test_a_held_engine_is_shown_with_what_could_help() -> None:
     assert shown.since == iso(SINCE.wall)
     assert shown.recovery[1].endswith("blocked: held by process 10")
     assert shown.recovery[-1].startswith("without mains")
+
+
+def test_a_reboot_that_one_gpu_asks_for_stands_first() -> None:
+    """By the last line of the log about it, though the first was another one."""
+    ask = KernelEvent(2, 0, "xid", Severity.CRITICAL, "154", xid=154, pci=PciAddress.parse(GPU.name), recovery="Node Reboot Required")
+    books, _ = tally.count(Tally(), [(NOW, ask)])
+    shown = gated(Gate(UNIT, GateState.HELD, SINCE, "1 of 4 GPUs lost"), DEAD, tally=books)
+    assert shown.recovery[0].startswith("warm reboot, for less does not help (the driver asks for 'Node Reboot Required' (0000:11:00.0))")
+
+
+def test_a_latched_engine_is_shown_with_who_outlived_its_stop() -> None:
+    """Behind the reason for which it is latched, with how often they have been asked to end since."""
+    shown = gated(Gate(UNIT, GateState.LATCHED, SINCE, "lost twice", leftovers=("process 10 (VLLM::Worker) state S",), asked_again=2), {})
+    assert shown.why == "lost twice; process 10 (VLLM::Worker) state S, asked again to end (2 of 8 times)"
 
 
 def test_a_running_engine_on_bad_hardware_may_not_be_started_again() -> None:

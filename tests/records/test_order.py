@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from xidwatch.records import RecordError, order
+from xidwatch.records import RecordError, files, order
 from xidwatch.records.order import Order
 
 UNIT = "vllm.service"
@@ -127,3 +128,35 @@ def test_what_is_over_can_be_cleared_away_twice(tmp_path: Path) -> None:
     order.remove(tmp_path, UNIT)
     order.remove(tmp_path, UNIT)
     assert list(order.units(tmp_path)) == []
+
+
+def test_two_who_give_an_order_at_once_do_not_disturb_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told that it is done, the last one's stands, and nothing of either is left beside it."""
+    rename = Path.rename
+    second = msgspec.structs.replace(GIVEN, reason="the same, from another terminal")
+    pids = iter((4711, 4712))
+    monkeypatch.setattr(files, "lives", {4711, 4712}.__contains__)
+    monkeypatch.setattr(os, "getpid", lambda: next(pids))
+
+    def overtaken(beside: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "rename", rename)
+        order.write(tmp_path, second)
+        return rename(beside, target)
+
+    monkeypatch.setattr(Path, "rename", overtaken)
+    order.write(tmp_path, GIVEN)
+    assert order.read(tmp_path, UNIT) == GIVEN
+    assert list(tmp_path.iterdir()) == [order.place(tmp_path, UNIT)]
+
+
+def test_what_a_killed_command_left_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next order for this engine, and when an order is over; never what somebody who lives is writing, nor another's."""
+    monkeypatch.setattr(files, "lives", {4711}.__contains__)
+    dead, alive, other = (f".open-{name}.json.{pid}.tmp" for name, pid in ((UNIT, 4712), (UNIT, 4711), ("llama.service", 4712)))
+    for name in (dead, alive, other, f".open-{UNIT}.json.x.tmp"):
+        (tmp_path / name).touch()
+    order.write(tmp_path, GIVEN)
+    assert not (tmp_path / dead).exists()
+    (tmp_path / dead).touch()
+    order.remove(tmp_path, UNIT)
+    assert {each.name for each in tmp_path.iterdir()} == {alive, other, f".open-{UNIT}.json.x.tmp"}

@@ -52,9 +52,33 @@ def test_a_process_that_outlives_it_is_named_with_where_it_is(systemd: Systemd, 
     systemd.on("stop", {**DOWN, "ActiveState": "failed", "SubState": "failed", "Result": "timeout"})
     systemd.one_is_left(waits_in="os_acquire_rwlock_write")
     stopped = stop(systemd, tmp_path)
-    assert (stopped.result, stopped.detail) == ("leftovers", "failed (failed), result timeout")
+    assert (stopped.result, stopped.detail) == ("leftovers", "failed (failed), result timeout; who is left was asked to end once more")
     assert stopped.leftovers == ("process 4712 (VLLM::Worker TP) thread 14712 state D in os_acquire_rwlock_write",)
     assert sum(systemd.paused) >= DYING_SECONDS
+
+
+def test_who_outlived_an_earlier_stop_is_asked_once_more_by_term_alone(systemd: Systemd, tmp_path: Path) -> None:
+    """Systemd does nothing about them at a further stop, for it is done with the unit; asked, they may end."""
+    systemd.shows(**DOWN)
+    pause = systemd.pause
+
+    def until_asked(seconds: float) -> None:
+        pause(seconds)
+        if systemd.orders:
+            systemd.nobody_is_left()
+
+    stopped = Stop(systemd.service(), systemd.mono + WITHIN, systemd.monotonic, until_asked, shm=tmp_path / "shm").run()
+    assert stopped == Stopped("ok", "it was not running; who is left was asked to end once more")
+    assert systemd.orders == [f"kill --signal=TERM -- {UNIT}"]
+
+
+def test_what_systemd_objects_to_asking_is_passed_on(systemd: Systemd, tmp_path: Path) -> None:
+    """And who is left is named all the same."""
+    systemd.shows(**DOWN)
+    systemd.objects("No matching processes to kill")
+    stopped = stop(systemd, tmp_path)
+    assert stopped.detail.endswith("once more (No matching processes to kill)")
+    assert len(stopped.leftovers) == 2
 
 
 def test_a_zombie_is_no_process(systemd: Systemd, tmp_path: Path) -> None:

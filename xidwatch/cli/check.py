@@ -22,7 +22,7 @@ from xidwatch.cli.check_units import BAD, OK, PERSISTENCED, UNKNOWN, WARNING, Ch
 from xidwatch.clock import BOOT_ID
 from xidwatch.config import Config, ConfigError, load_config
 from xidwatch.places import STATE_FILE, find_run_dir
-from xidwatch.records import RecordError, state
+from xidwatch.records import RecordError, files, state
 from xidwatch.records.state import StateFile
 from xidwatch.report.words import clean
 
@@ -124,7 +124,7 @@ def _shown(state_dir: Path) -> tuple[StateFile | None, str]:
     fresh = state.standing(shown, int(time.monotonic() * 1000), BOOT_ID.read_text().strip())
     if fresh == "fresh" and shown.pid is not None:
         return shown, ""
-    if fresh == "stale" and shown.pid is not None and state.lives(shown.pid):
+    if fresh == "stale" and shown.pid is not None and files.lives(shown.pid):
         return None, HANGS
     return None, "it has stopped" if shown.pid is None else f"what it wrote last is {fresh}"
 

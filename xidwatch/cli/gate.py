@@ -14,14 +14,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from xidwatch.places import DEFAULT_CONFIG, STATE_FILE, find_run_dir
-from xidwatch.records import RecordError, order, state
+from xidwatch.records import RecordError, files, order, state
 from xidwatch.records.order import Order
-from xidwatch.records.state import EngineState, StateFile
+from xidwatch.records.state import EngineState, MaintenanceState, StateFile
 
 OPEN, CLOSED, UNKNOWN = 0, 2, 3
 WORDS = {OPEN: "open", CLOSED: "closed", UNKNOWN: "unknown"}
@@ -54,7 +54,10 @@ option for a unit: systemd would count the waiting as its start, and let it fail
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is said about one engine. `engine`: as the daemon shows it, None where it does not. `step`: the next, where one is known."""
+    """What is said about one engine. `engine`: as the daemon shows it, None where it does not. `step`: the next, where one is known.
+
+    `maintenance`: as far as a daemon that can be believed says so.
+    """
 
     unit: str
     code: int
@@ -62,6 +65,7 @@ class Answer:
     engine: EngineState | None = None
     order: Order | None = None
     step: str = ""
+    maintenance: MaintenanceState | None = None
 
 
 def add(commands: Any) -> None:
@@ -142,7 +146,9 @@ def look(place: Path, unit: str = "", config: Path = DEFAULT_CONFIG) -> list[Ans
     if not units:
         return [Answer("", UNKNOWN, doubt or "no engine is configured ([[engines]])", step=step)]
     answers = [answer(each, shown, doubt, _order(place, each, now_ms, boot_id)) for each in units]
-    return [_with_step(each, step or _missing_table(each, config)) if each.code == UNKNOWN else each for each in answers]
+    steps = [step or _missing_table(each, config) if each.code == UNKNOWN else "" for each in answers]
+    on = shown.maintenance if shown and not doubt else None
+    return [replace(each, step=step, maintenance=on) for each, step in zip(answers, steps, strict=True)]
 
 
 def answer(unit: str, shown: StateFile | None, doubt: str, by_order: Order | None) -> Answer:
@@ -172,13 +178,9 @@ def _shown(place: Path, now_ms: int, boot_id: str) -> tuple[StateFile | None, st
     doubt = DOUBTS.get(standing, "") or ("the daemon has stopped" if shown.pid is None else "")
     if shown.pid is None or standing != "stale":
         return shown, doubt, START if doubt else ""
-    if state.lives(shown.pid):
+    if files.lives(shown.pid):
         return shown, f"{doubt}: it hangs", "`systemctl restart xidwatch`"
     return shown, f"{doubt}: it is gone", START
-
-
-def _with_step(each: Answer, step: str) -> Answer:
-    return Answer(each.unit, each.code, each.why, each.engine, each.order, step)
 
 
 def _missing_table(each: Answer, config: Path) -> str:
@@ -248,6 +250,8 @@ def show(answers: list[Answer], *, as_json: bool) -> int:
         print("\n".join(describe(each) for each in answers))
         for each in answers:
             print("".join(f"  {clean(rung)}\n" for rung in each.engine.recovery) if each.engine else "", end="")
+        if on := next((each.maintenance for each in answers if each.maintenance), None):
+            print(clean(f"  maintenance until {on.until}, by {on.by or 'nobody known'}: {on.reason}  (nothing is acted on)"))
     sys.stdout.flush()  # where both go to one journal the reason stands before the hint
     for each in answers:
         if each.code != OPEN and (each.unit or each.step) and not as_json:
@@ -282,7 +286,10 @@ def hint(each: Answer) -> str:
     if each.step:
         return f"{each.step}; {by_force}"
     if each.engine and each.engine.state == "LATCHED" and each.code == CLOSED:
-        return f"`xidwatch gate --reset {each.unit}` has it proven and started anew; {by_force}"
+        after = ", once the maintenance is over" if each.maintenance else ""
+        return f"`xidwatch gate --reset {each.unit}` has it proven and started anew{after}; {by_force}"
+    if each.maintenance:
+        return f"`xidwatch maintenance off` ends it, if the work is done; {by_force}"
     return f"`xidwatch status` tells more; {by_force}"
 
 
@@ -293,7 +300,7 @@ def clean(text: str) -> str:
 
 def _plain(each: Answer) -> dict[str, object]:
     engine = each.engine
-    ordered = each.order
+    ordered, on = each.order, each.maintenance
     return {
         "unit": each.unit,
         "gate": WORDS[each.code],
@@ -304,6 +311,7 @@ def _plain(each: Answer) -> dict[str, object]:
         "lease": engine.lease if engine else None,
         "recovery": list(engine.recovery) if engine else [],
         "order": {"until": ordered.until, "reason": ordered.reason, "by": ordered.by} if ordered else None,
+        "maintenance": {"until": on.until, "reason": on.reason, "by": on.by} if on else None,
     }
 
 

@@ -98,7 +98,7 @@ def _engine(unit: str, engine: EngineState) -> list[str]:
     if engine.order:
         lines.append(f"    open until {engine.order} by an operator's order, whatever is known (xidwatch gate --close {clean(unit)})")
     if engine.recovery:
-        lines.append("    what could bring its hardware back, least invasive first; none of it is done by itself:")
+        lines.append("    what could bring its hardware back, in this order; none of it is done by itself:")
         lines += [f"      {clean(rung)}" for rung in engine.recovery]
     return lines
 

@@ -30,6 +30,7 @@ ADOPTING, RUNNING, STOPPING, HELD, PROVING, STARTING, OFF, LATCHED = GateState
 BUSY_SECONDS = 120.0  # a loss this short after it was seen at work happened under load
 SAME_LOSS_SECONDS = 300.0  # what else is found lost this soon after is part of it
 MOST_LOSSES = 20
+ASK_AGAIN_SECONDS = 300.0  # after a stop, longer than one usually takes; doubled with every time, to an hour at most
 LEASE_SPARE_SECONDS = 60.0  # the start has its own deadline; this one is for when nobody says how it ended
 
 
@@ -70,6 +71,7 @@ TABLE: Mapping[tuple[GateState, Event], tuple[GateState, Effect]] = {
     (HELD, Event.UP_ANEW): (RUNNING, Effect.NOTHING),
     (HELD, Event.LATCH): (LATCHED, Effect.NOTHING),
     (HELD, Event.CLEAR): (PROVING, Effect.NOTHING),
+    (HELD, Event.AGAIN): (HELD, Effect.STOP),
     (PROVING, Event.FORBIDDEN): (OFF, Effect.NOTHING),
     (PROVING, Event.UP_LOST): (STOPPING, Effect.NOTHING),
     (PROVING, Event.TAKEN): (OFF, Effect.NOTHING),
@@ -89,6 +91,7 @@ TABLE: Mapping[tuple[GateState, Event], tuple[GateState, Effect]] = {
     (OFF, Event.DOWN_LOST): (HELD, Effect.NOTHING),
     (OFF, Event.SKIPPED): (HELD, Effect.NOTHING),
     (LATCHED, Event.RESET): (HELD, Effect.NOTHING),
+    (LATCHED, Event.AGAIN): (LATCHED, Effect.STOP),
 }
 RELAPSES = {(PROVING, HELD), (STARTING, HELD), (STARTING, STOPPING)}  # a way back that counts
 
@@ -103,6 +106,8 @@ def step(settings: GateSettings, gate: Gate, seen: Seen) -> tuple[Gate, Effect]:
         row = TABLE.get((gate.state, event))
         if row is not None:
             after, effect = row
+            if event is Event.AGAIN:
+                return _asked_again(gate, seen.at), effect
             moved = _moved(settings, gate, seen, event, after, why)
             return step(settings, moved, seen) if after is STOPPING and gate.state is not STOPPING else (moved, effect)
     return _waiting(gate, seen), Effect.NOTHING
@@ -116,7 +121,10 @@ def restored(gate: Gate, boot_id: str) -> Gate:
         gate = replace(gate, state=HELD, why="it has to be proven anew")
     elif gate.state is STOPPING:  # whoever runs now need not be who was to be stopped: the first look at its unit tells
         ended = "the host went down" if gate.boot_id != boot_id else "the run before this one ended"
-        gate = replace(gate, state=HELD, why=f"was being stopped when {ended}{f' ({gate.why})' if gate.why else ''}")
+        asks = gate.since.wall + ASK_AGAIN_SECONDS
+        gate = replace(
+            gate, state=HELD, asked_again=0, ask_after=asks, why=f"was being stopped when {ended}{f' ({gate.why})' if gate.why else ''}"
+        )
     elif gate.state is RUNNING or (gate.state is OFF and gate.boot_id != boot_id):
         gate = replace(gate, state=ADOPTING, by_itself=False, why="not looked at yet")
     since = gate.since if gate.boot_id == boot_id else Moment(gate.since.wall, 0.0)
@@ -145,9 +153,22 @@ def _noted(gate: Gate, seen: Seen) -> Gate:
         gate = replace(gate, gpus=places, gpus_of=known_by, shared=gate.shared if seen.shared is None else seen.shared)
     if gate.state is PROVING and seen.proofs_lacking == ():
         gate = replace(gate, holds_since=gate.holds_since or seen.at)
-    if gate.state is HELD and gate.leftovers and seen.unit is not None and seen.unit.processes == 0:
-        gate = replace(gate, leftovers=())
+    if gate.state in (HELD, LATCHED):
+        gate = replace(gate, leftovers=_left(gate, seen))
     return replace(gate, losses=_widened(gate, seen)) if gate.state in (STOPPING, HELD) else gate
+
+
+def _left(gate: Gate, seen: Seen) -> tuple[str, ...]:
+    """Those that are still there, as the last stop has named them."""
+    if seen.stop_result is not None:
+        return seen.stop_result[2]
+    return () if seen.unit is not None and seen.unit.processes == 0 else gate.leftovers
+
+
+def _asked_again(gate: Gate, at: Moment) -> Gate:
+    """It stays where it is, and waits longer before the next time."""
+    seconds = min(ASK_AGAIN_SECONDS * 2.0 ** (gate.asked_again + 1), LONGEST_BACK_OFF_SECONDS)
+    return replace(gate, asked_again=gate.asked_again + 1, ask_after=at.wall + seconds)
 
 
 def _widened(gate: Gate, seen: Seen) -> tuple[Loss, ...]:
@@ -214,6 +235,10 @@ def _entered(gate: Gate, seen: Seen, event: Event, before: GateState) -> Gate:
     """What a new state brings with it, and what it leaves behind."""
     left = seen.stop_result[2] if seen.stop_result is not None else gate.leftovers
     gate = replace(gate, lease=None, asked="", leftovers=() if gate.state in (RUNNING, STOPPING) else left)
+    if before is STOPPING:
+        gate = replace(gate, asked_again=0, ask_after=0.0 if event is Event.CALLED_OFF else seen.at.wall + ASK_AGAIN_SECONDS)
+    elif gate.state not in (HELD, LATCHED, PROVING):
+        gate = replace(gate, asked_again=0, ask_after=0.0)
     if event in (Event.UP_LOST, Event.DOWN_LOST):
         gate = replace(gate, losses=_losses(gate, seen, before), incident=seen.incident or gate.incident)
     return gate

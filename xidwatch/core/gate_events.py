@@ -21,6 +21,7 @@ WORD_SECONDS = 1200.0  # a stop has its own deadline; this one is for when nobod
 ENDED_LATELY_SECONDS = 180.0  # workers die milliseconds after the bus; a tick later at the latest it is known why
 LOSSES_SECONDS = 7 * 86400.0  # the same parent lost twice within it is no accident
 LONGEST_BACK_OFF_SECONDS = 3600.0
+MOST_ASKED_AGAIN = 8  # who has not ended in some five hours waits for something that no word of ours brings about
 
 
 class Event(StrEnum):
@@ -41,6 +42,7 @@ class Event(StrEnum):
     EVIDENCE = "stage one of the dump is over"
     CALLED_OFF = "an operator has opened it before it was stopped"
     STOP_OVER = "our stop is over"
+    AGAIN = "what was to be stopped is still there"
     LATCH = "too many starts came to nothing, or the same parent lost twice under load"
     DOUBT = "something speaks against the hardware, or is not known"
     CLEAR = "nothing speaks against the hardware"
@@ -111,6 +113,8 @@ def events(settings: GateSettings, gate: Gate, seen: Seen) -> Iterator[tuple[Eve
         yield from _of_start(gate, seen)
     elif gate.state in (HELD, PROVING):
         yield from _of_proof(settings, gate, seen)
+    if gate.state in (HELD, LATCHED) and _is_to_be_asked(gate, seen):
+        yield Event.AGAIN, gate.why
 
 
 def _of_stopping(gate: Gate, seen: Seen) -> Iterator[tuple[Event, str]]:
@@ -186,6 +190,22 @@ def _down(gate: Gate, seen: Seen, unit: Unit) -> Iterator[tuple[Event, str]]:
         yield Event.IDLE, "it does not run, and does not start with the host: whoever starts it may"
 
 
+def _is_to_be_asked(gate: Gate, seen: Seen) -> bool:
+    """The run that was to be stopped runs, or has left processes; what others have started since is theirs. Less and less often."""
+    unit = seen.unit
+    if unit is None or seen.overridden or not gate.ask_after or gate.asked_again >= MOST_ASKED_AGAIN:
+        return False
+    survives = bool(unit.processes) if unit.is_down else unit.runs and unit.invocation_id == gate.invocation_id
+    return survives and not 0 < gate.ask_after - seen.at.wall <= LONGEST_BACK_OFF_SECONDS
+
+
+def survivors(gate: Gate) -> str:
+    """What is said of those that outlived the stop, and of what was done about them."""
+    times = f"asked again to end ({gate.asked_again} of {MOST_ASKED_AGAIN} times)" if gate.asked_again else ""
+    over = "; they are not asked any more" if gate.asked_again >= MOST_ASKED_AGAIN else ""
+    return ", ".join(filter(None, ("; ".join(gate.leftovers), times))) + over
+
+
 def _of_start(gate: Gate, seen: Seen) -> Iterator[tuple[Event, str]]:
     is_up = seen.unit is not None and not seen.unit.is_down
     if seen.start_result is not None:
@@ -244,7 +264,7 @@ def against(gate: Gate, seen: Seen) -> str:
     elif unit is not None and unit.processes is None:
         said = ("not known: whether processes of its last run are still there",)
     elif unit is not None and unit.processes:
-        said = (f"{unit.processes} of its processes are still there: {'; '.join(gate.leftovers) or 'they outlived the stop'}",)
+        said = (f"{unit.processes} of its processes are still there: {survivors(gate) or 'they outlived the stop'}",)
     return "; ".join((*seen.lost, *said, *seen.unclear))
 
 

@@ -59,9 +59,11 @@ class Gate:
     relapses: int = 0  # in PROVING and STARTING since it last ran
     not_before: float = 0.0  # wall time before which no further start is granted: the back-off
     leftovers: tuple[str, ...] = ()  # processes that outlived the stop, in words for people
+    asked_again: int = 0  # HELD, LATCHED: how often they have been since
+    ask_after: float = 0.0  # wall time before which they are not; 0: no stop of ours came before
     by_itself: bool = False  # OFF: it ended by itself, and nobody meant it to
     told: str = ""  # id of the record of it as it stands; not kept
-    asked: str = ""  # STOPPING: id of the STOP_ENGINE action, "" while the evidence is waited for
+    asked: str = ""  # id of the last STOP_ENGINE action in this state; STOPPING: "" while the evidence is waited for
     holds_since: Moment | None = None  # PROVING: every proof has held since then
     busy_wall: float = 0.0  # when it was last seen at work; not kept
     owed: bool = False  # ADOPTING: an earlier run was about to start it; how that went is not on record

@@ -13,6 +13,7 @@ from xidwatch.core import hardware
 from xidwatch.core.gate_model import GateSettings
 from xidwatch.core.hardware import Under
 from xidwatch.core.model import Missing, Moment, Status, Value
+from xidwatch.core.recovery import ACTIONS
 from xidwatch.core.roster import DRIVER
 from xidwatch.core.state import State
 
@@ -20,7 +21,6 @@ NOBODY = (0x0000, 0x0001, 0xFFFF)  # no vendor: nobody answered, or only that he
 COLDEST_CELSIUS, HOTTEST_CELSIUS = 0.0, 90.0  # of an idle GPU before its start: GeForce and datacentre parts slow down from 83 to 95
 IDLE_GTS = 2.5
 SLACK_WATTS = 1.0  # limits are kept in milliwatts and told in either
-DRAINING = {0: "", 1: "GPU reset", 2: "node reboot", 3: "drain P2P", 4: "drain and reset"}  # NVML field 230, nvmlDeviceGpuRecoveryAction_t
 
 Facts = Mapping[str, Value]
 Found = tuple[str, Status, str]  # name, whether it holds, what was seen
@@ -186,7 +186,7 @@ def _recovery(action: Value | None) -> Found:
         return "recovery-action", Status.NOT_APPLICABLE, "this driver reports no recovery action"
     if isinstance(action, Missing):
         return _unknown("recovery-action", action, "recovery action")
-    asked = DRAINING.get(int(action), f"recovery action {action}") if isinstance(action, int) else str(action)
+    asked = ACTIONS.get(int(action), f"recovery action {action}") if isinstance(action, int) else str(action)
     return "recovery-action", _status(action == 0), f"the driver asks for: {asked}" if action else "the driver asks for nothing"
 
 

@@ -1,4 +1,6 @@
-"""What could bring lost hardware back, least invasive first, and what stands in the way of each now. Advice, nothing is done.
+"""What could bring lost hardware back, and what stands in the way of each now. Advice, nothing is done.
+
+Least invasive first, but what the driver asks for before all: what is less than that is known not to help, and says so.
 
 Law: pure. The order, and what helps when, are those of the drivers' and the kernel's own documentation: a GPU that fell off the bus is
 never re-attached by its driver; a removal waits for ever, under a global lock, while a process holds the device; nothing but a reload
@@ -15,7 +17,38 @@ from xidwatch.core.model import PCI_KINDS, Condition, Missing, Readings, Status,
 ALL_ONES = ("ConfigSpaceAllOnes",)
 OFF_THE_BUS = frozenset({"ConfigSpaceAllOnes", "GpuMissing", "PortMissing", "GpuLost"})
 UNLISTED = frozenset({"GpuMissing", "PortMissing", "DriveMissing"})  # of them the kernel has no file left
-REBOOT_ASKED = 2  # recovery_action of NVML: reboot
+# What the driver can ask for: the numbers of NVML's recovery_action (field 230, nvmlDeviceGpuRecoveryAction_t), the words of Xid 154.
+ACTIONS = {
+    1: "GPU Reset Required",
+    2: "Node Reboot Required",
+    3: "Drain P2P",
+    4: "Drain and Reset",
+    5: "Recover IMEX Domain",
+    6: "Bus Reset",
+    7: "System Reboot",
+}
+# The step that each of them means, the weightiest first, as the driver itself has them; of several GPUs the weightiest counts.
+LEADS = {
+    "Node Reboot Required": "reboot",
+    "System Reboot": "reboot",
+    "Bus Reset": "bus-reset",
+    "GPU Reset Required": "gpu-reset",
+    "PF FLR": "gpu-reset",  # as some drivers word it
+    "Drain and Reset": "drain",
+    "Drain P2P": "drain-p2p",
+    "Recover IMEX Domain": "imex",
+}
+NONE_ASKED = ("", "None")
+LESS_THAN = {"gpu-reset": ("rescan",), "bus-reset": ("rescan",), "drain": ("rescan",)}  # of the steps by software; to a reboot all are
+# What the driver asks for that is no step by software here: what it is, and how it is done.
+DRAINS = {
+    "drain": (
+        "let the work on it run out, then reset it",
+        "take the engine out of its balancer, stop it once it is idle; then the GPU reset",
+    ),
+    "drain-p2p": ("stop its peer-to-peer traffic", "stop what uses it and its peers, then see what the driver asks for next"),
+    "imex": ("recover the IMEX domain", "on every node of the domain: systemctl restart nvidia-imex; no GPU is to be reset for it"),
+}
 MOST_NAMED = 4
 
 
@@ -24,7 +57,8 @@ class Situation:
     """What matters to the ladder. `top`: the topmost device that is bad; `above`: what it hangs on and still answers, None for nobody.
 
     `listed`: whether the kernel still lists `top`. `holders`: processes that hold the GPUs, `stuck`: those of them that cannot be ended.
-    `reboot`: why nothing less helps; `power`: why no software does. Each "" where nothing says so.
+    `reboot`: why nothing less helps; `power`: why no software does. Each "" where nothing says so. `asked`: what the driver asks for,
+    in its words, and which GPUs these are about.
     """
 
     top: Subject | None
@@ -36,6 +70,14 @@ class Situation:
     stuck: tuple[str, ...] = ()
     reboot: str = ""
     power: str = ""
+    asked: tuple[str, str] = ("", "")
+
+    @property
+    def lead(self) -> str:
+        """The step that comes first; "" where nobody asks for one, or it cannot reach what has no power or has left the bus."""
+        step = "reboot" if self.reboot else LEADS.get(self.asked[0], "")
+        is_out_of_reach = bool(self.power) or (step == "gpu-reset" and self.off_the_bus)
+        return "" if is_out_of_reach else step
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +91,7 @@ class Rung:
 
 
 def ladder(now: Situation) -> tuple[Rung, ...]:
-    """All that applies here, in this order; none when nothing is bad."""
+    """All that applies here, what is asked for first, then in this order; none when nothing is bad."""
     if now.top is None:
         return ()
     held = (f"held by {_named(now.holders)}",) if now.holders else ()
@@ -58,13 +100,33 @@ def ladder(now: Situation) -> tuple[Rung, ...]:
     dark = (f"no software gives it power: {now.power}",) if now.power else ()
     in_the_way = (*stuck, *held, *less, *dark)
     rungs = [Rung("stop", "stop whatever uses the GPUs", "the engines, and nvidia-persistenced", stuck)]
-    rungs += [Rung(key, what, how, (*in_the_way, *also)) for key, what, how, also in _by_software(now)]
+    rungs += [Rung(*_of_driver(now))] if now.lead in DRAINS else []
+    rungs += [Rung(key, what, how, (*in_the_way, *_too_little(now, key), *also)) for key, what, how, also in _by_software(now)]
     rungs += [
-        Rung("reboot", "warm reboot", "sync, then systemctl reboot (the shutdown itself may hang in the driver)", dark),
+        Rung("reboot", f"warm reboot{_since(now)}", "sync, then systemctl reboot (the shutdown itself may hang in the driver)", dark),
         Rung("power-cycle", "off and on again", "poweroff, then power on (by hand, BMC or a timer that has been tried before)"),
         Rung("mains", "without mains for half a minute", "at the supply or the outlet: a tripped supply may latch until then"),
     ]
-    return tuple(rungs)
+    return tuple(sorted(rungs, key=lambda rung: rung.key != now.lead))
+
+
+def _of_driver(now: Situation) -> tuple[str, str, str]:
+    what, how = DRAINS[now.lead]
+    return now.lead, f"{what} ({_asks(now)})", how
+
+
+def _since(now: Situation) -> str:
+    return f", for less does not help ({now.reboot})" if now.lead == "reboot" else ""
+
+
+def _too_little(now: Situation, key: str) -> tuple[str, ...]:
+    """Of a step by software that is less than the one that is asked for."""
+    return (f"less than that does not help: {_asks(now)}",) if key in LESS_THAN.get(now.lead, ()) else ()
+
+
+def _asks(now: Situation) -> str:
+    words, whose = now.asked
+    return f"the driver asks for {words!r} ({whose})"
 
 
 def _by_software(now: Situation) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
@@ -114,13 +176,16 @@ def situation(
     *,
     holders: str,
     leftovers: tuple[str, ...],
+    told: Mapping[Subject, str] | None = None,
 ) -> Situation:
     """From what is TRUE under an engine. `places`: chains from the root; `holders`: numbers of processes, with blanks between.
 
-    What cannot be read of dead hardware blocks nothing: it is no evidence.
+    `told`: what the last Xid 154 of each GPU asks for. What cannot be read of dead hardware blocks nothing: it is no evidence.
     """
     there = [condition for condition in bad if condition.status is Status.TRUE and condition.subject in under]
+    asked = _asked(under, readings, told or {})
     devices = [condition.subject for condition in there if condition.subject.kind in PCI_KINDS]
+    devices += [subject for subject in asked if subject.kind in PCI_KINDS]
     if not devices:
         return Situation(None, stuck=leftovers)
     top = min(devices, key=lambda subject: (len(places.get(subject, "/" * 99)), subject))
@@ -134,9 +199,26 @@ def situation(
         listed=not any(condition.type in UNLISTED and condition.subject == top for condition in there),
         holders=tuple(f"process {pid}" for pid in holders.split()),
         stuck=leftovers,
-        reboot=_reboot(under, there, readings, leftovers),
+        reboot=_reboot(asked, there, leftovers),
         power=_power(top, above, there, readings),
+        asked=_weightiest(asked),
     )
+
+
+def _asked(under: Collection[Subject], readings: Readings, told: Mapping[Subject, str]) -> dict[Subject, str]:
+    """What the driver asks for, of whom, in its words: as it says now, else as it said last."""
+    found = {}
+    for subject in sorted(under):
+        action = readings.get(subject, {}).get("recovery_action")
+        words = ACTIONS.get(action, "" if action == 0 else f"action {action}") if isinstance(action, int) else told.get(subject, "")
+        if words not in NONE_ASKED:
+            found[subject] = words
+    return found
+
+
+def _weightiest(asked: Mapping[Subject, str]) -> tuple[str, str]:
+    order = [words for words in LEADS if words in asked.values()]
+    return (order[0], _named([subject.name for subject, words in asked.items() if words == order[0]])) if order else ("", "")
 
 
 def _above(top: Subject, places: Mapping[Subject, str]) -> Subject | None:
@@ -145,10 +227,11 @@ def _above(top: Subject, places: Mapping[Subject, str]) -> Subject | None:
     return next(ports, None) if chain else None
 
 
-def _reboot(under: Collection[Subject], there: list[Condition], readings: Readings, leftovers: tuple[str, ...]) -> str:
-    asked = [subject.name for subject in sorted(under) if readings.get(subject, {}).get("recovery_action") == REBOOT_ASKED]
-    if asked:
-        return f"the driver asks for a reboot ({_named(asked)})"
+def _reboot(asked: Mapping[Subject, str], there: list[Condition], leftovers: tuple[str, ...]) -> str:
+    """What the driver will think of next is not known to be less."""
+    wanted = {subject.name: words for subject, words in asked.items() if LEADS.get(words, "reboot") == "reboot"}
+    if wanted:
+        return f"the driver asks for {', '.join(sorted({repr(words) for words in wanted.values()}))} ({_named(wanted)})"
     fatal = (condition.reason for condition in there if condition.type == "DriverFatalXid")
     said = next((reason for reason in fatal if "reboot" in reason.lower()), "")
     if said:

@@ -63,8 +63,8 @@ def turn(now: Step, given: Input, at: Moment | None) -> None:
         return
     _remember(now, given, at)
     for engine in now.state.engines if now.state.gates else ():
-        is_latched = now.state.gates[engine.unit].state is GateState.LATCHED  # which an operator may leave at any time
-        if now.state.maintenance is None or is_latched:
+        is_latched = now.state.gates[engine.unit].state is GateState.LATCHED
+        if now.state.maintenance is None or (is_latched and isinstance(given, GateReset)):  # an operator may leave that at any time
             _turn_one(now, engine, given, at)
 
 
@@ -241,8 +241,8 @@ def _acted_on(state: State, engine: GateSettings, own: Gate, effect: Effect) -> 
     if not stand_in:
         return engine.unit
     other = unit(state.readings.get(Subject("engine", stand_in), {}))
-    runs = other is not None and not other.is_down
-    return stand_in if (runs if effect is Effect.STOP else own.incident is not None) else engine.unit
+    is_there = other is not None and (not other.is_down or bool(other.processes))
+    return stand_in if (is_there if effect is Effect.STOP else own.incident is not None) else engine.unit
 
 
 def _how(values: Values) -> str:

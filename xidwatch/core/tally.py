@@ -36,6 +36,7 @@ class Tally:
     last_xid_wall: Mapping[PciAddress, float] = field(default_factory=dict)  # seconds since the epoch
     driver_fatal: Mapping[Subject, int] = field(default_factory=dict)
     bus_lost: Mapping[Subject, int] = field(default_factory=dict)
+    asked: Mapping[Subject, str] = field(default_factory=dict)  # what the last Xid 154 of each asks for, in the driver's words
     standing: frozenset[Subject] = frozenset()  # found fatal by an earlier run of this boot, whether or not the log still reaches back
     standing_lost: frozenset[Subject] = frozenset()  # the same of lost ones, until the driver answers for them
     unproven: frozenset[Subject] = frozenset()  # accused of an earlier driver, and not heard of under the new one
@@ -92,6 +93,7 @@ class _Page:
         self._last_wall = dict(tally.last_xid_wall)
         self._driver_fatal = dict(tally.driver_fatal)
         self._bus_lost = dict(tally.bus_lost)
+        self._asked = dict(tally.asked)
         self._folds = dict(tally.folds)
         self._injected = dict(tally.injected)
         self._heads = {key[:3] for key in tally.folds}
@@ -116,6 +118,8 @@ class _Page:
             key = (event.pci, event.xid)
             self._totals[key] = self._totals.get(key, 0) + 1
             self._last_wall[event.pci] = at.wall
+        if event.recovery:
+            self._asked[subject_of(event)] = event.recovery
 
     def _is_new(self, folds: dict[FoldKey, tuple[KernelEvent, int]], event: KernelEvent, limit: int) -> bool:
         key: FoldKey = (event.kind, event.xid, event.pci, event.text)
@@ -141,6 +145,7 @@ class _Page:
             last_xid_wall=self._last_wall,
             driver_fatal=self._driver_fatal,
             bus_lost=self._bus_lost,
+            asked=self._asked,
             folds=self._folds,
             injected=self._injected,
             suppressed=self._suppressed,
@@ -180,12 +185,15 @@ def recall(tally: Tally, events: Iterable[tuple[Moment, KernelEvent]], *, still_
 
 def _as_it_stands(event: KernelEvent, still_fatal: frozenset[Subject], still_lost: frozenset[Subject]) -> KernelEvent:
     subject = subject_of(event)
-    return replace(event, driver_fatal=event.driver_fatal and subject in still_fatal, bus_lost=event.bus_lost and subject in still_lost)
+    fatal, lost = subject in still_fatal, subject in still_lost
+    asks = event.recovery if fatal or lost else None  # else it may have been done since, which no line says
+    return replace(event, driver_fatal=event.driver_fatal and fatal, bus_lost=event.bus_lost and lost, recovery=asks)
 
 
 def release(tally: Tally) -> Tally:
     """A fresh driver: what the old one said about devices no longer holds, and the new one has said nothing yet."""
-    return replace(tally, driver_fatal={}, bus_lost={}, standing=frozenset(), standing_lost=frozenset(), unproven=accused(tally))
+    nobody: frozenset[Subject] = frozenset()
+    return replace(tally, driver_fatal={}, bus_lost={}, asked={}, standing=nobody, standing_lost=nobody, unproven=accused(tally))
 
 
 def proven(tally: Tally, answering: frozenset[Subject]) -> Tally:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from xidwatch.clock import iso
 from xidwatch.config import EngineConfig
 from xidwatch.core import engines as core_engines
-from xidwatch.core import gate_view, hardware, recovery, watch
+from xidwatch.core import gate_events, gate_view, hardware, recovery, watch
 from xidwatch.core.gate_model import Gate, GateState
 from xidwatch.core.model import Condition, Missing, Moment, Subject, Value
 from xidwatch.core.rules import Rule
@@ -62,7 +62,7 @@ def _with_gate(
         state=gate.state,
         since=iso(gate.since.wall),
         may_start=may,
-        why=(gate.why if may or gate.state in HELD_BACK else "") or _why(may, against, state, heard=bool(seen.unit)) or gate.why,
+        why=(_held_for(gate) if may or gate.state in HELD_BACK else "") or _why(may, against, state, heard=bool(seen.unit)) or gate.why,
         lease=iso(gate.lease.until.wall) if gate.lease else None,
         unit=seen.unit,
         invocation_id=seen.invocation_id,
@@ -72,6 +72,11 @@ def _with_gate(
         recovery=rungs,
         stand_in=seen.stand_in,
     )
+
+
+def _held_for(gate: Gate) -> str:
+    """Of one that is latched also what became of the processes that outlived its stop; else they are in its reason."""
+    return "; ".join(filter(None, (gate.why, gate_events.survivors(gate) if gate.state is GateState.LATCHED else "")))
 
 
 def _why(may: bool | None, against: tuple[Condition, ...], state: State, *, heard: bool) -> str:
@@ -93,7 +98,7 @@ def _rungs(
     if gate.state not in HELD_BACK:
         return ()
     holders = _word(state.readings.get(Subject("engine", gate.unit), {}), "pids")
-    found = recovery.situation(under, against, state.readings, places, holders=holders, leftovers=gate.leftovers)
+    found = recovery.situation(under, against, state.readings, places, holders=holders, leftovers=gate.leftovers, told=state.tally.asked)
     return recovery.words(recovery.ladder(found))
 
 

@@ -96,13 +96,18 @@ def make_subfolder(folder: Path, remarks: list[str] | None = None) -> None:
     make_folder(folder, parents=False)
 
 
-def replace(path: Path, data: bytes, *, mode: int = FILE_MODE, durable: bool = True, remarks: list[str] | None = None) -> None:
+def replace(
+    path: Path, data: bytes, *, mode: int = FILE_MODE, durable: bool = True, alone: bool = True, remarks: list[str] | None = None
+) -> None:
     """Put `data` in the place of a file: a reader sees the old content or the new, never half of one.
 
-    Not `durable` leaves out every fsync, for a tmpfs or where the content is worthless after a crash. What is no file is
-    set aside, and `remarks` says so. Raises OSError; Changed when it is not there after all.
+    Not `durable` leaves out every fsync, for a tmpfs or where the content is worthless after a crash. Not `alone`: other processes
+    may be at the same file; each writes beside it under a name of its own, and the last to be done has the place. What is no file
+    is set aside, and `remarks` says so. Raises OSError; Changed when it is not there after all.
     """
-    beside = path.with_name(f".{path.name}.tmp")
+    if not alone:
+        clear_stale(path)
+    beside = path.with_name(f".{path.name}.tmp") if alone else _beside(path, os.getpid())
     descriptor = _open_afresh(beside, mode, remarks)
     try:
         os.fchmod(descriptor, mode)
@@ -116,6 +121,29 @@ def replace(path: Path, data: bytes, *, mode: int = FILE_MODE, durable: bool = T
             _require_named(path, descriptor)
     finally:
         os.close(descriptor)
+
+
+def clear_stale(path: Path) -> None:
+    """Take away what processes that are gone have left beside a file that several write. Raises OSError."""
+    for found in path.parent.iterdir():
+        writer = found.name.removeprefix(f".{path.name}.").removesuffix(".tmp")
+        if writer.isdecimal() and found == _beside(path, int(writer)) and not lives(int(writer)):
+            found.unlink(missing_ok=True)
+
+
+def _beside(path: Path, writer: int) -> Path:
+    return path.with_name(f".{path.name}.{writer}.tmp")
+
+
+def lives(pid: int) -> bool:
+    """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):  # the latter: no number of a process
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _open_afresh(path: Path, mode: int, remarks: list[str] | None) -> int:

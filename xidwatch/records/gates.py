@@ -43,6 +43,8 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     relapses: Natural = 0
     not_before: str | None = None
     leftovers: tuple[str, ...] = ()
+    asked_again: Natural = 0
+    ask_after: str | None = None
     by_itself: bool = False
     owed: bool = False
     gpus: tuple[str, ...] = ()
@@ -69,6 +71,8 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             relapses=gate.relapses,
             not_before=iso(gate.not_before) if gate.not_before else None,
             leftovers=gate.leftovers,
+            asked_again=gate.asked_again,
+            ask_after=iso(gate.ask_after) if gate.ask_after else None,
             by_itself=gate.by_itself,
             owed=gate.owed,
             gpus=gate.gpus,
@@ -93,6 +97,8 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             relapses=self.relapses,
             not_before=wall_time(self.not_before) if self.not_before else 0.0,
             leftovers=self.leftovers,
+            asked_again=self.asked_again,
+            ask_after=wall_time(self.ask_after) if self.ask_after else 0.0,
             by_itself=self.by_itself,
             owed=self.owed,
             gpus=self.gpus,

@@ -65,9 +65,9 @@ def place(run_dir: Path, unit: str) -> Path:
 
 
 def write(run_dir: Path, order: Order) -> None:
-    """Put it in force, in the place of an earlier one. No fsync: it is not to outlive the boot. Raises OSError."""
+    """Put it in force, in the place of an earlier one; of several given at once the last. It is not to outlive the boot. Raises OSError."""
     run_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
-    files.replace(place(run_dir, order.unit), msgspec.json.encode(order) + b"\n", mode=WORLD_READABLE, durable=False)
+    files.replace(place(run_dir, order.unit), msgspec.json.encode(order) + b"\n", mode=WORLD_READABLE, durable=False, alone=False)
 
 
 def read(run_dir: Path, unit: str) -> Order | None:
@@ -101,6 +101,7 @@ def is_marked(run_dir: Path, order: Order) -> bool:
 
 def remove(run_dir: Path, unit: str) -> None:
     """It is over, and that is on record. Raises OSError."""
+    files.clear_stale(place(run_dir, unit))
     place(run_dir, unit).unlink(missing_ok=True)
     _mark(run_dir, unit).unlink(missing_ok=True)
 

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,8 +51,9 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
 
     `since`: of the gate's state. `lease`: until when its one start is granted. `unit`: active/running and the like, as systemd
     says, "" when it did not. `gpus_by`: "configured", "found", "before" (when it last ran), "" when they are not known.
-    `order`: until when an operator has opened the gate past this. `recovery`: what could bring its hardware back, least invasive first,
-    and what stands in the way of each. `stand_in`: the unit that is started in its place after an incident, "" for none.
+    `order`: until when an operator has opened the gate past this. `recovery`: what could bring its hardware back, in
+    the order in which to try it, and what stands in the way of each. `stand_in`: the unit that is started in its place after an
+    incident, "" for none.
     """
 
     state: str | None = None
@@ -165,18 +165,7 @@ def freshness(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
 def standing(state: StateFile, now_mono_ms: int, boot_id: str) -> Freshness:
     """The same of this host and now: "dead" when the process that wrote it is gone without a word."""
     fresh = freshness(state, now_mono_ms, boot_id)
-    return "dead" if fresh == "fresh" and state.pid is not None and not lives(state.pid) else fresh
-
-
-def lives(pid: int) -> bool:
-    """Signal 0 asks without sending; EPERM is an answer too, and works where /proc hides other users' processes."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return "dead" if fresh == "fresh" and state.pid is not None and not files.lives(state.pid) else fresh
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):

@@ -303,5 +303,6 @@ class Units:
 _ORDERS: dict[str, Callable[[Units, Unit], None]] = {
     "start": Units._start,  # noqa: SLF001
     "stop": Units._stop,  # noqa: SLF001
+    "kill": lambda _units, _unit: None,  # who is left there waits in the kernel
     "reset-failed": Units._forget,  # noqa: SLF001
 }

@@ -23,6 +23,7 @@ from xidwatch.core.model import Missing
 from xidwatch.probes import engine_processes, engine_units
 from xidwatch.probes.child import Listener
 
+FLAGS = {"start": ["--no-block"], "stop": ["--no-block"], "kill": ["--signal=TERM"]}  # kill: the whole control group, by default
 ANSWER_SECONDS = 10.0  # process 1 may have a hundred units to stop first
 PROPERTIES = (
     "Id", "Names", "LoadState", "UnitFileState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "Job",
@@ -111,9 +112,8 @@ class Service:
         return shown
 
     def order(self, verb: str) -> str:
-        """`start`, `stop` or `reset-failed`, without waiting for what comes of it; systemd's objection, empty when it has none."""
-        flags = [] if verb == "reset-failed" else ["--no-block"]
-        answer = self._listener.ask([self._systemctl, verb, *flags, "--", self.unit], self._monotonic() + ANSWER_SECONDS)
+        """`start`, `stop`, `kill` (by TERM) or `reset-failed`, without waiting for what comes of it; systemd's objection, "" for none."""
+        answer = self._listener.ask([self._systemctl, verb, *FLAGS.get(verb, ()), "--", self.unit], self._monotonic() + ANSWER_SECONDS)
         if isinstance(answer, Missing):
             return f"systemd did not answer to `{verb}`"
         return " ".join(answer.decode("utf-8", "replace").split())

@@ -1,6 +1,8 @@
 """Stopping an engine: systemd is told, watched until it is done or the time is over, and then what is left is looked at.
 
-Who ignores TERM is systemd's to kill, by the unit's own settings; nothing here sends a signal. A stop that is repeated does no harm.
+Who ignores TERM is systemd's to kill, by the unit's own settings. Who is left when systemd is done with the unit (KillMode=process,
+or it was not to be ended then) is asked by TERM once more, through systemd, which knows whose processes these are; nothing here sends
+a signal. A stop that is repeated does no harm.
 """
 
 from __future__ import annotations
@@ -68,13 +70,19 @@ class Stop:
         return Stopped(TIMEOUT, state, self._described())
 
     def _look_back(self, now: Shown, said: str) -> Stopped:
+        if self._lives_on():
+            objection = self.service.order("kill")
+            said += "; who is left was asked to end once more" + (f" ({objection})" if objection else "")
+        is_left = self._lives_on()
+        detail = "; ".join([said, *self._things(now)])
+        return Stopped(LEFTOVERS, detail, self._described()) if is_left else Stopped(OK, detail)
+
+    def _lives_on(self) -> bool:
+        """Whether somebody is left after the time in which one can die."""
         until = self.monotonic() + DYING_SECONDS
         while (left := self._left()) and self.monotonic() < until:
             self.pause(LOOK_SECONDS)
-        detail = "; ".join([said, *self._things(now)])
-        if left:
-            return Stopped(LEFTOVERS, detail, self._described())
-        return Stopped(OK, detail)
+        return bool(left)
 
     def _left(self) -> list[int]:
         return remains.living(self.service.processes(), self.service.proc_root)

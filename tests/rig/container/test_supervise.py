@@ -53,6 +53,17 @@ def test_workers_that_ignore_the_signal_are_ended_by_systemd(host: Host) -> None
     assert (result, detail) == ("ok", "failed (failed), result timeout")
 
 
+def test_workers_that_systemd_leaves_alone_are_asked_too(host: Host) -> None:
+    """By the unit's own settings only its first process is stopped; the rest would keep the GPUs for ever."""
+    engine = Engine(host, more="KillMode=process")
+    assert len(engine.pids()) == 3
+    host.tree.die(SWITCH)
+    engine.until("HELD")
+    host.until("nobody is left", lambda: not engine.pids())
+    ((result, detail),) = outcomes(host, "STOP_ENGINE")
+    assert (result, detail) == ("ok", "inactive (dead); who is left was asked to end once more")
+
+
 def test_a_worker_that_cannot_be_ended_keeps_the_engine_down(new_host: Callable[..., Host], frozen: LoopDisk) -> None:
     """It is named with where it waits; no second engine is started beside it, though all is well; when it has gone, one is."""
     host = new_host(frozen)

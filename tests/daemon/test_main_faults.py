@@ -126,12 +126,13 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Night
         if disk:
             ends.callback(disk.unmount)
         for name, fault in FAULTS.items():
-            if is_root or not fault.root:
-                found[name] = _start(folder / name, fault, disk if fault.root else None, ends)
-                if disk and fault.root:
-                    ends.callback(disk.thaw)  # before anything else ends: who waits for it could not
-                    disk.freeze()
-                _play(found[name])
+            if fault.root and not disk:
+                continue
+            found[name] = _start(folder / name, fault, disk if fault.root else None, ends)
+            if disk and fault.root:
+                ends.callback(disk.thaw)  # before anything else ends: who waits for it could not
+                disk.freeze()
+            _play(found[name])
         yield found
 
 

@@ -1,4 +1,4 @@
-"""Readiness against a real llama.cpp server; skipped where `pip install xllamacpp gguf` was not done."""
+"""Readiness against a real llama.cpp server; skipped where there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.daemon.harness import PATIENCE_SECONDS, ROOT, free_port, poll_until
 from tests.fakes import llama
 from xidwatch.supervise.readiness import Pages
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not llama.is_there(), reason=f"needs {', '.join(llama.NEEDED)}")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(llama.why_not()), reason=llama.why_not())]
 
 
 def test_an_engine_is_ready_when_a_token_has_come(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_an_engine_is_ready_when_a_token_has_come(tmp_path: Path) -> None:
     pages = Pages(health=f"{base}/health", probe=f"{base}/v1")
     assert not pages.ask(time.monotonic() + 5).ready
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    command = [sys.executable, "-m", "tests.fakes.llama", str(tmp_path), str(port)]
+    command = [sys.executable, "-m", "tests.fakes.llama", str(tmp_path / "noise.gguf"), str(port)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         words = poll_until(

@@ -37,9 +37,7 @@ def frozen(tmp_path: Path) -> Iterator[LoopDisk]:
 
 @pytest.fixture
 def new_host(tmp_path: Path, stage: Path, nvml_built: Callable[..., Path]) -> Iterator[Callable[..., Host]]:
-    """`new_host(frozen)`: with a disk in /rig/disk; `new_host(kernel_log=True)`: with the machine's own kernel log, to read;
-    `new_host(views={"/rig/wheels": folder})`: with more of the machine, to read.
-    """
+    """`new_host(frozen)`: with a disk in /rig/disk; `kernel_log=True`: with the machine's kernel log, `views=`: with folders, to read."""
     with ExitStack() as hosts:
 
         def new(frozen: LoopDisk | None = None, **more: Any) -> Host:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from itertools import groupby
 
 from tests.daemon.harness import free_port
 from tests.rig.container.disk import ROOT
@@ -91,7 +92,7 @@ class Engine:
 
     def moves(self) -> list[str]:
         """The states its gate has been in, as they stand on record."""
-        return [entry.body["state"] for entry in self.host.records() if entry.kind == "gate"]
+        return [state for state, _ in groupby(entry.body["state"] for entry in self.host.records() if entry.kind == "gate")]
 
     def seen(self) -> dict[str, str]:
         """The youngest row of it: quantity to text."""

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Write the four locks anew: every pin with the hashes of all its files, for Python 3.11 and later, with no index address inside.
+# Write the six locks anew: every pin with the hashes of all its files, for Python 3.11 and later, with no index address inside.
 # Extra arguments go to the resolver, e.g. `--upgrade` or `--upgrade-package rich`.
 set -eu
 cd "$(dirname "$0")/.."
@@ -20,5 +20,11 @@ lock() {
 lock requirements.lock "$@" pyproject.toml
 lock requirements-dev.lock "$@" pyproject.toml --extra dev --constraint requirements.lock
 lock requirements-build.lock "$@" --group build --constraint requirements-dev.lock
-# Without its dependencies (it has none): resolving them would build it, which needs the headers of libsystemd.
-sed -n 's/^systemd = \["\(.*\)"\]$/\1/p' pyproject.toml | lock requirements-systemd.lock "$@" --no-deps -
+lock requirements-engine.lock "$@" --group engine
+
+# The lines of an extra. They are locked without dependencies, having none; to resolve that of systemd-python would be to build it,
+# which needs the headers of libsystemd.
+extra() { sed -n "s/^$1 = \[\"\(.*\)\"\]\$/\1/p" pyproject.toml | sed 's/", "/\n/g'; }
+
+{ extra fast && extra zstd; } | lock requirements-fast.lock "$@" --no-deps -
+extra systemd | lock requirements-systemd.lock "$@" --no-deps -

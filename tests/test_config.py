@@ -226,6 +226,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         engine(health="http://10.0.0.1:8000/health"),
         'engines[0].health: only this host is asked, by 127.0.0.1, [::1] or localhost, not "http://10.0.0.1:8000/health"',
     ),
+    "a key somewhere": (
+        engine(api_key_file="vllm.key"),
+        'engines[0].api_key_file: must be a full path, beginning with "/", not "vllm.key"',
+    ),
     "no time to settle": (engine(settle="0s"), 'engines[0].settle: must be at least "1s", not "0s"'),
     "a back-off of days": (engine(back_off="2d"), 'engines[0].back_off: must be at most "3600s", not "2d"'),
     "no start at all": (engine(most_starts=0), "engines[0].most_starts: must be at least 1 and at most 100, not 0"),

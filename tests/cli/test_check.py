@@ -264,6 +264,25 @@ def test_an_engine_that_cannot_be_asked_is_said(place: Path) -> None:
     assert not [each for each in found(place)["engines"] if "stays up for 5 s" in each.text]
 
 
+def test_a_key_that_the_service_would_not_find_is_said_before_the_night(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is stays unsaid. A place that the service does not see is said even where this command sees it."""
+    path = place / "api.key"
+    (place / "config.toml").write_text(f'[[engines]]\nunit = "vllm.service"\napi_key_file = "{path}"\n')
+    written(place)
+
+    def of_key() -> list[str]:
+        return [each.text for each in found(place)["engines"] if "key of its API" in each.text]
+
+    monkeypatch.setattr(check, "HIDDEN", ())
+    assert of_key() == [f"the key of its API cannot be had ({path}: no such file or directory): no token would be made"]
+    path.write_text("open sesame\n")
+    assert of_key() == [f"the key of its API cannot be had ({path}: its first line is no key): no token would be made"]
+    path.write_text("sesame\n")
+    assert of_key() == []
+    monkeypatch.setattr(check, "HIDDEN", (str(place),))
+    assert of_key() == [f"the key of its API lies below {place}, which the service does not see: no token would be made"]
+
+
 def test_a_hung_daemon_is_not_said_to_be_gone(place: Path) -> None:
     """Its process is there, and its word is old; one whose process is gone does not run."""
     written(place, mono_ms=1)

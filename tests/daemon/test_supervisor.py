@@ -14,7 +14,12 @@ from xidwatch.daemon.processes import Abandoned
 from xidwatch.daemon.supervisor import SPARE_SECONDS, Supervisor, Told
 
 ENGINE = EngineConfig(
-    unit="vllm.service", probe="http://127.0.0.1:8000/v1", after_incident_unit="vllm-gentle.service", stop_within="2m", ready_within="15m"
+    unit="vllm.service",
+    probe="http://127.0.0.1:8000/v1",
+    api_key_file="/etc/xidwatch/vllm.key",
+    after_incident_unit="vllm-gentle.service",
+    stop_within="2m",
+    ready_within="15m",
 )
 STOP_SECONDS = 120.0
 
@@ -67,6 +72,7 @@ def test_a_stand_in_is_started_for_its_engine(desk: Desk) -> None:
     """It need not be enabled; the gate is that of the engine."""
     child = desk.does(ActionKind.START_ENGINE, "vllm-gentle.service")
     assert (child.options["unit"], child.options["enabled_only"], child.options["probe"]) == ("vllm-gentle.service", False, ENGINE.probe)
+    assert child.options["api_key_file"] == ENGINE.api_key_file
     desk.says(child, seen={"active_state": "active"})
     desk.says(child, result="ready", detail="one token of tiny in 0.03 s", invocation_id="bbbb")
     seen, started = desk.told

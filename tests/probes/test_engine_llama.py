@@ -1,4 +1,4 @@
-"""The probe against a real llama.cpp server with a prompt in flight; skipped where `pip install xllamacpp gguf` was not done."""
+"""The probe against a real llama.cpp server with a prompt in flight; skipped where there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xidwatch.core.model import Missing, Subject, Value
 from xidwatch.probes.base import Ask, Probe
 from xidwatch.probes.engine import create
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not llama.is_there(), reason=f"needs {', '.join(llama.NEEDED)}")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(llama.why_not()), reason=llama.why_not())]
 
 Facts = dict[str, Value]
 
@@ -43,7 +43,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     """Of a server on its way; it is gone at the end."""
     number = free_port()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.fakes.llama", str(tmp_path), str(number)]
+    command = [sys.executable, "-m", "tests.fakes.llama", str(tmp_path / "noise.gguf"), str(number)]
     with (tmp_path / "said").open("wb") as said:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
     yield number

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.fakes.engine import Page
 from xidwatch.core.model import Missing
+from xidwatch.probes import engine_http
 from xidwatch.probes.engine_http import Answer
-from xidwatch.supervise.readiness import Pages, Ready, made_a_token
+from xidwatch.supervise.readiness import MOST_SAID, Pages, Ready, _Token, made_a_token
 
 BOTH = {"data": [{"id": "tiny"}], "choices": [{"text": " world", "finish_reason": "length"}], "usage": {"completion_tokens": 1}}
 
@@ -50,10 +52,73 @@ def test_a_metrics_page_stands_in_for_a_health_page(page: Page) -> None:
     assert not ask(Pages(metrics=page.url)).ready
 
 
-def test_a_server_that_wants_a_key_is_not_asked_for_a_token(page: Page) -> None:
-    """That none was asked for is said."""
+KEY = "sk-5c1d0f2b"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "api.key"
+    path.write_text(f"{KEY}\n")
+    return path
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_wants_a_key_serves_and_no_token_is_claimed(page: Page, status: int) -> None:
+    """Its answer is no fault of the engine's, and no proof of a token."""
+    page.says("{}", status=status)
+    assert ask(Pages(probe=page.url)) == Ready(ready=True, words="its API wants a key (no api_key_file says which): no token was made")
+    assert b"authorization" not in b"".join(page.requests).lower()
+
+
+def test_a_key_is_shown_to_the_api_and_to_no_other_page(page: Page, key_file: Path) -> None:
+    """Both times: to the list of models and to the completion."""
+    page.says(json.dumps(BOTH))
+    answer = ask(Pages(health=page.url, probe=page.url, api_key_file=str(key_file)))
+    assert answer.ready
+    assert "one token of tiny" in answer.words
+    health, models, completion = (request.partition(b"\r\n\r\n")[0].split(b"\r\n") for request in page.requests)
+    shown = f"Authorization: Bearer {KEY}".encode()
+    assert (shown in health, shown in models, shown in completion) == (False, True, True)
+
+
+def test_a_key_that_is_refused_is_nothing_to_stop_an_engine_for(page: Page, key_file: Path) -> None:
+    """It may have been changed in one place and not in the other."""
+    page.says(json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}"}}), status=401)
+    words = "its API wants a key (and not the one in api_key_file): no token was made"
+    assert ask(Pages(probe=page.url, api_key_file=str(key_file))) == Ready(ready=True, words=words)
+
+
+def test_a_key_that_cannot_be_read_is_said_where_one_is_wanted(page: Page, tmp_path: Path) -> None:
+    """An API that asks for none gives its token all the same."""
+    pages = Pages(probe=page.url, api_key_file=str(tmp_path / "none"))
     page.says("{}", status=401)
-    assert ask(Pages(probe=page.url)) == Ready(ready=True, words="its API wants a key: no token was asked for")
+    words = f"its API wants a key ({tmp_path / 'none'}: no such file or directory): no token was made"
+    assert ask(pages) == Ready(ready=True, words=words)
+    page.says(json.dumps(BOTH))
+    assert "one token of tiny" in ask(pages).words
+
+
+def test_an_api_that_asks_for_the_key_at_the_token_alone_is_no_other(page: Page) -> None:
+    """Its list of models is open."""
+    unproven = _Token(page.url, "", "why", time.monotonic() + 20.0, time.monotonic)
+    answers = iter([Answer(200, json.dumps(BOTH).encode()), Answer(401)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_http, "ask", lambda *_, **__: next(answers))
+        assert unproven.ask() == Ready(ready=True, words="its API wants a key (why): no token was made")
+
+
+@pytest.mark.parametrize("padding", [0, MOST_SAID - 30], ids=["whole", "over the edge of what is said"])
+def test_the_key_is_in_no_word_of_the_answer(page: Page, key_file: Path, padding: int) -> None:
+    """Whatever the server repeats, and wherever that is cut off; nor in what Python shows of the asker."""
+    pages = Pages(probe=page.url, api_key_file=str(key_file))
+    page.says(json.dumps({"error": {"message": f"{'x' * padding} in the header Bearer {KEY}"}}), status=500)
+    failed = ask(pages)
+    page.says(json.dumps({**BOTH, "data": [{"id": f"model-of-{KEY}"}]}))
+    ready = ask(pages)
+    assert (failed.ready, ready.ready) == (False, True)
+    shown = f"{failed.words} {ready.words} {pages} {_Token('http://127.0.0.1/v1', KEY, '', 0.0, time.monotonic)}"
+    assert "model-of-[key]" in ready.words
+    assert KEY[:4] not in shown
 
 
 def test_an_engine_that_takes_the_request_and_says_nothing_is_not_ready(page: Page) -> None:

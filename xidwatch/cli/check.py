@@ -25,12 +25,14 @@ from xidwatch.places import STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, files, state
 from xidwatch.records.state import StateFile
 from xidwatch.report.words import clean
+from xidwatch.supervise import api_key
 
 AREAS = ("configuration", "daemon", "hardware", "baseline", "engines", "containers", "persistence", "supplies")
 WORST_FIRST = (BAD, UNKNOWN, WARNING, OK)
 EXIT = {OK: 0, WARNING: 1, BAD: 2, UNKNOWN: 3}
 NPD_EXIT = {OK: 0, WARNING: 0, BAD: 1, UNKNOWN: 2}  # node-problem-detector, custom plugin: OK, NonOK, Unknown
 NPD_CHARACTERS = 80
+HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108  from the service: ProtectHome= and PrivateTmp= in its unit
 OF_VERDICT = {"healthy": OK, "degraded": WARNING, "failed": BAD}
 MOST_NAMED = 3
 RESTART = "systemctl restart xidwatch (a reload does not take engines)"
@@ -109,6 +111,7 @@ def look(config_path: Path | None, state_dir: Path, root: Path = Path("/")) -> I
         yield from check_units.of_stray_gates(units, root)
         yield from _as_running(config, shown)
     yield from _unasked(config)
+    yield from _keys(config)
     yield from _gpus(shown)
     yield from check_units.of_containers(root)
     yield from _persistence(known, root)
@@ -178,6 +181,26 @@ def _unasked(config: Config) -> Iterator[Check]:
         if not (each.metrics or each.health or each.probe):
             text = "has neither metrics, health nor probe: ready would mean that it stays up for 5 s"
             yield Check("engines", each.unit, WARNING, text, "name one of them under [[engines]], probe best: it asks for one real token")
+
+
+def _keys(config: Config) -> Iterator[Check]:
+    """Files that should hold the key of an engine's API, as the service will find them."""
+    for each in config.engines:
+        path = Path(each.api_key_file)
+        if hidden := next((place for place in HIDDEN if path.is_relative_to(place)), ""):
+            text = f"the key of its API lies below {hidden}, which the service does not see: no token would be made"
+            yield Check("engines", each.unit, WARNING, text, "put the file into /etc/xidwatch (root, 0600)")
+        elif each.api_key_file and (why := _why_no_key(path)):
+            text = f"the key of its API cannot be had ({why}): no token would be made"
+            yield Check("engines", each.unit, WARNING, text, "write it there (root, 0600); if it is there, run this as root")
+
+
+def _why_no_key(path: Path) -> str:
+    try:
+        api_key.read(path)
+    except api_key.NoKey as error:
+        return str(error)
+    return ""
 
 
 def _gpus(shown: StateFile | None) -> Iterator[Check]:

@@ -97,12 +97,19 @@ def _unit_or_none(name: str) -> None:
         match(_UNIT, _A_UNIT, name)
 
 
+def _path_or_none(path: str) -> None:
+    """A full path, or none."""
+    if path:
+        absolute(path)
+
+
 _ENGINE_CHECKS: Checks = {
     "unit": partial(match, _UNIT, _A_UNIT),
     "gpus": gpus,
     "metrics": loopback,
     "probe": loopback,
     "health": loopback,
+    "api_key_file": _path_or_none,
     "after_incident_unit": _unit_or_none,
     "settle": partial(between, least=SHORTEST_SETTLE, most=LONGEST),
     "ready_within": partial(between, least=SHORTEST_WAIT, most=LONGEST),

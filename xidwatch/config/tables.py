@@ -66,9 +66,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `gpus`: "found", those that its processes are seen to use, remembered; "all" of the host; or PCI addresses. `metrics`: its
     own metrics page; `health`: a page that answers 200 when it serves; `probe`: the base of its OpenAI-compatible API, "" for
-    none. All on loopback. `after_incident_unit`: started in its stead after an incident. `settle`: how long every proof has to
-    hold before a start; `ready_within`: the time it has to answer; `back_off`: between starts, doubled every time; more than
-    `most_starts` within `window` latch it. `power_limit_watts`: what each of its GPUs has to be limited to, 0 for what was learnt.
+    none. All on loopback. `api_key_file`: holds the key of that API, "" where it wants none. `after_incident_unit`: started in
+    its stead after an incident. `settle`: how long every proof has to hold before a start; `ready_within`: the time it has to
+    answer; `back_off`: between starts, doubled every time; more than `most_starts` within `window` latch it.
+    `power_limit_watts`: what each of its GPUs has to be limited to, 0 for what was learnt.
     """
 
     unit: str
@@ -76,6 +77,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: str = ""
     probe: str = ""
     health: str = ""
+    api_key_file: str = ""
     after_incident_unit: str = ""
     settle: str = "60s"
     ready_within: str = "15m"

@@ -43,7 +43,8 @@ MEANING: Mapping[str, str] = {
     "at the pin, 1.0 where the driver gives real volts. `tolerance`: how far from nominal is still good. Takes a restart.",
     "engines": 'Inference engines, each a service of systemd. `gpus`: "found" (those that its processes are seen to use, remembered), '
     '"all", or PCI addresses. `metrics`: its own metrics page, `health`: a page that answers 200 when it serves, `probe`: the base of its '
-    'OpenAI-compatible API; all on loopback, "" for none. When hardware under it is lost it is stopped, and started once all is proven: '
+    'OpenAI-compatible API; all on loopback, "" for none. `api_key_file`: holds the key of that API, if it wants one; read at a start. '
+    "When hardware under it is lost it is stopped, and started once all is proven: "
     "`settle`: how long every proof has to hold; `ready_within`, `stop_within`: the time it has for that; `back_off`: after a failed "
     "attempt, doubled each time; after `most_starts` within `window` it waits for `xidwatch gate --reset`. `power_limit_watts`: what each "
     "of its GPUs is limited to at most, 0 for what was accepted with the baseline. `after_incident_unit`: a gentler service that is "

@@ -162,5 +162,6 @@ def _plain(action: Action, engine: EngineConfig) -> dict[str, object]:
         "health": engine.health,
         "metrics": engine.metrics,
         "probe": engine.probe,
+        "api_key_file": engine.api_key_file,
         "enabled_only": action.unit == engine.unit,
     }

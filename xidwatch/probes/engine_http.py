@@ -66,36 +66,45 @@ class _Asking:
         return None
 
 
-def post(endpoint: Endpoint, body: bytes, deadline: float, *, monotonic: Callable[[], float] = time.monotonic) -> Answer:
-    """The same for one endpoint that is sent a JSON document."""
-    return ask_all({"": endpoint}, deadline, body=body, monotonic=monotonic)[""]
+def ask(
+    endpoint: Endpoint, deadline: float, *, body: bytes | None = None, key: str = "", monotonic: Callable[[], float] = time.monotonic
+) -> Answer:
+    """The same for one endpoint, which may be sent a JSON document and a key."""
+    return ask_all({"": endpoint}, deadline, body=body, key=key, monotonic=monotonic)[""]
 
 
 def ask_all(
-    endpoints: Mapping[str, Endpoint], deadline: float, *, body: bytes | None = None, monotonic: Callable[[], float] = time.monotonic
+    endpoints: Mapping[str, Endpoint],
+    deadline: float,
+    *,
+    body: bytes | None = None,
+    key: str = "",
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> dict[str, Answer]:
     """One answer for each by the deadline (monotonic): TIMED_OUT for what was not whole by then, ABSENT for who is not there."""
-    request = _get if body is None else partial(_post, body)
+    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    request = partial(_get, authorization) if body is None else partial(_post, authorization, body)
     answers: dict[str, Answer] = {}
     with selectors.DefaultSelector() as selector:
         for name, endpoint in endpoints.items():
             _begin(name, endpoint, request(endpoint), selector, answers)
         while selector.get_map() and (left := deadline - monotonic()) > 0:
-            for key, _ in selector.select(left):
-                _step(key, selector, answers)
-        for key in list(selector.get_map().values()):
-            name, asking = cast("tuple[str, _Asking]", key.data)
+            for ready, _ in selector.select(left):
+                _step(ready, selector, answers)
+        for left_over in list(selector.get_map().values()):
+            name, asking = cast("tuple[str, _Asking]", left_over.data)
             answers[name] = Answer(Missing.TIMED_OUT)
             asking.sock.close()
     return answers
 
 
-def _get(endpoint: Endpoint) -> bytes:
-    return f"GET {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n".encode("ascii")
+def _get(authorization: str, endpoint: Endpoint) -> bytes:
+    head = f"GET {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\n{authorization}"
+    return f"{head}Accept: text/plain\r\nConnection: close\r\n\r\n".encode("ascii")
 
 
-def _post(body: bytes, endpoint: Endpoint) -> bytes:
-    head = f"POST {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nContent-Type: application/json\r\n"
+def _post(authorization: str, body: bytes, endpoint: Endpoint) -> bytes:
+    head = f"POST {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\n{authorization}Content-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode("ascii") + body
 
 

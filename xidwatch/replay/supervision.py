@@ -74,7 +74,7 @@ def work(
     roots = {"cgroup_root": units.cgroup_root, "proc_root": units.proc_root}
     service = Service(unit, on_shown, systemctl="systemctl", **roots, monotonic=monotonic, listener=listener)
     health, metrics, probed = (str(job.get(name, "")) for name in ("health", "metrics", "probe"))
-    pages = StagePages(health, metrics, probed, lambda: units.serves(unit))
+    pages = StagePages(health, metrics, probed, serves=lambda: units.serves(unit))
     deadline = monotonic() + float(job["within_s"])
     if job["do"] == "stop":
         return asdict(Stop(service, deadline, monotonic, pause, pages.ports, units.shared_memory).run())

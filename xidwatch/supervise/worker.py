@@ -2,7 +2,7 @@
 
     options  {"do": "stop", "unit": "vllm.service", "within_s": 120, "health": "", "metrics": "http://127.0.0.1:8000/metrics", "probe": ""}
     options  {"do": "start", "unit": "vllm.service", "within_s": 900, "health": "http://127.0.0.1:8000/health", "probe": "http://127.0.0.1:8000/v1",
-              "enabled_only": true}
+              "api_key_file": "/etc/xidwatch/vllm.key", "enabled_only": true}
     <- {"seen": {"active_state": "activating", "invocation_id": "3a3b..."}}           whenever it has become another
     <- {"result": "leftovers", "detail": "failed (failed), result timeout", "leftovers": ["process 4711 (VLLM::Worker) state D in ..."]}
 
@@ -27,7 +27,7 @@ from xidwatch.supervise.starting import Start
 from xidwatch.supervise.stopping import Stop
 
 Pause = Callable[[float], None]
-PAGES = ("health", "metrics", "probe")
+PAGES = ("health", "metrics", "probe", "api_key_file")
 
 
 class NobodyListens(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,12 +37,12 @@ def frozen(tmp_path: Path) -> Iterator[LoopDisk]:
 
 @pytest.fixture
 def new_host(tmp_path: Path, stage: Path, nvml_built: Callable[..., Path]) -> Iterator[Callable[..., Host]]:
-    """`new_host(frozen)`: with a disk in /rig/disk; `new_host(kernel_log=True)`: with the machine's own kernel log, to read."""
+    """`new_host(frozen)`: with a disk in /rig/disk; `kernel_log=True`: with the machine's kernel log, `views=`: with folders, to read."""
     with ExitStack() as hosts:
 
-        def new(frozen: LoopDisk | None = None, *, kernel_log: bool = False) -> Host:
+        def new(frozen: LoopDisk | None = None, **more: Any) -> Host:
             try:
-                return hosts.enter_context(Host(tmp_path / "host", stage, nvml_built(), frozen, kernel_log=kernel_log))
+                return hosts.enter_context(Host(tmp_path / "host", stage, nvml_built(), frozen, **more))
             except machine.CannotBoot as error:
                 pytest.skip(f"no container can be booted here: {error}")
 

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -90,7 +90,16 @@ DAEMON_ONLY = (
 class Host:
     """Switched on and installed, nothing started. Leaving it thaws the disk, pulls the plug and leaves nothing."""
 
-    def __init__(self, folder: Path, stage: Path, library: Path, frozen: LoopDisk | None = None, *, kernel_log: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        stage: Path,
+        library: Path,
+        frozen: LoopDisk | None = None,
+        *,
+        kernel_log: bool = False,
+        views: Mapping[str, Path] | None = None,
+    ) -> None:
         rig = folder / "rig"
         (rig / "gpus").mkdir(parents=True)
         self.disk = Disk(folder, stage)
@@ -101,6 +110,7 @@ class Host:
         self._at_the_end = ExitStack()
         self._at_the_end.callback(self.kernel.close)
         self._binds = {"/rig": rig, "/rig/nvml": library} | ({"/rig/disk": frozen.path} if frozen else {})
+        self._views = dict(views or {})
         self._frozen = frozen
         self._kernel_log = kernel_log
         self.configure()
@@ -124,7 +134,7 @@ class Host:
 
     def boot(self) -> None:
         """Switch it on. The disk is as it was left."""
-        self.container = Container(self.disk, self._binds, kernel_log=self._kernel_log)
+        self.container = Container(self.disk, self._binds, self._views, kernel_log=self._kernel_log)
 
     def lose_power(self) -> None:
         """Without a warning. It stays off until `boot`."""

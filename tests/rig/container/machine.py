@@ -77,15 +77,16 @@ def control_groups() -> list[Path]:
 
 
 class Container:
-    """One boot of a disk. `binds`: folder inside to folder outside, written to by both. Raises CannotBoot."""
+    """One boot of a disk. `binds`: folder inside to folder outside, written to by both; `views`: only read. Raises CannotBoot."""
 
-    def __init__(self, disk: Disk, binds: Mapping[str, Path], *, kernel_log: bool = False) -> None:
+    def __init__(self, disk: Disk, binds: Mapping[str, Path], views: Mapping[str, Path] | None = None, *, kernel_log: bool = False) -> None:
         self.name = f"xidwatch-rig-{uuid.uuid4().hex[:8]}"
         self.leader = 0
         self._console = disk.root.with_name(f"{self.name}.txt")
         self._groups = [group / self.name for group in control_groups()]
         self._at_the_end = ExitStack()
         options = [f"--bind={outside}:{inside}" for inside, outside in {"/usr/local": disk.local, **binds}.items()]
+        options += [f"--bind-ro={outside}:{inside}" for inside, outside in (views or {}).items()]
         options += [f"--bind-ro=/dev/kmsg:{KERNEL_LOG}", "--capability=CAP_SYSLOG"] if kernel_log else []
         try:
             with self._hear() as told:

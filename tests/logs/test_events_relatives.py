@@ -85,6 +85,26 @@ def test_whom_poisoned_memory_killed() -> None:
         assert (found.event.kind, found.event.pid, found.event.process) == ("mce", 4242, "python3")
 
 
+def test_two_words_of_the_text_are_no_host_and_programme() -> None:
+    """Behind a clock alone, where nobody has named a host."""
+    for stamp in ("[Tue Sep 16 08:01:02 2025] ", "2025-09-16T08:01:02,123456+02:00 ", "Sep 16 08:01:02 "):
+        [found] = decoded(f"{stamp}Memory failure: 0x46fab5: recovery action for dirty swapcache page: Failed")
+        assert (found.event.kind, found.event.injected) == ("mce", False)
+
+
+def test_what_the_record_device_adds_is_no_text() -> None:
+    """The device a record is about has lines of its own, behind what was printed."""
+    record = "4,1,6000000,-,caller=T9;nvme nvme0: Device not ready; aborting reset, CSTS=0x1\n SUBSYSTEM=nvme\n DEVICE=c239:0"
+    assert [found.event.text for found in decoded(record)] == ["nvme nvme0: Device not ready; aborting reset, CSTS=0x1"]
+
+
+def test_a_quoted_record_of_several_lines_is_one() -> None:
+    """The mark of a quotation stands before what the printer has indented."""
+    told = ("API mismatch: the client has the version 535.54.03, but", "this kernel module has the version 535.86.05.  Please")
+    quoted = f"> {UPTIME}NVRM: {told[0]}\n> {' ' * len(UPTIME)}NVRM: {told[1]}"
+    assert [found.event.kind for found in decoded(quoted)] == ["nvrm_init_fail"]
+
+
 def test_an_admin_command_that_fails_is_no_trouble() -> None:
     """Tools ask every drive for what only some of them have."""
     assert decoded(f"{UPTIME}nvme0: Admin Cmd(0x6), I/O Error (sct 0x0 / sc 0x2) DNR") == []

@@ -99,6 +99,7 @@ _COLOUR = re.compile(
     r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\^\[\[[0-9;]{0,16}[mK]|#033\[[0-9;]{0,16}[mK]"
 )
 _BOLD = re.compile(r"\*\*(\w{1,20}:?)\*\*")
+_QUOTED = re.compile(r"(?:> ?)+")
 _NO_BLANK = re.compile(r"NVRM:(?=\S)")
 _ENTITY = re.compile(r"&(?:lt|gt|quot|amp|nbsp|#\d{1,3});")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&", "&nbsp;": " ", "&#39;": "'", "&#34;": '"', "&#60;": "<", "&#62;": ">"}
@@ -109,6 +110,8 @@ _SPEAKS = re.compile(r"^(?:\[[\w:*\s]{1,40}\]|[A-Za-z][\w./-]{0,40}(?: [\w.:/-]{
 _UNFINISHED = re.compile(r"[,:;(\-_=#/<[]\s*$")
 _GOES_ON = re.compile(r"[a-z0-9(<'\"|)=:,;\]/#]|\.\w|.{0,80}\b0x[0-9a-f]")
 _CAPITALS = re.compile(r"[A-Z](?![a-z])")
+# What /dev/kmsg adds to a record that is about a device: no part of what was printed.
+_NAMES_DEVICE = (" SUBSYSTEM=", " DEVICE=")
 # How the kernel's own further lines begin that are events by themselves.
 _OWN = ("NVRM: ", "nvidia-", "[Hardware Error]", "pcieport ")
 
@@ -118,6 +121,8 @@ def text_of(raw: bytes) -> str:
     line = raw.decode("utf-8", "replace").rstrip("\r")
     if "\0" in line:
         line = line.replace("\0", "")
+    if line.startswith(">"):
+        line = _QUOTED.sub("", line)
     if "\x1b" in line or "#033" in line or "^[[" in line:
         line = _COLOUR.sub("", line)
     if "**" in line:
@@ -197,6 +202,8 @@ class Assembler:
             return self._begin(number, line, usual)
         if not line or line.isspace():
             return self.finish()
+        if line.startswith(_NAMES_DEVICE) and self._open is not None:
+            return []
         if line.startswith("-- ") and (match := _BOOT.match(line.rstrip())):
             done = self.finish()
             self._boots += 1

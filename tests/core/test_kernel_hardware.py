@@ -161,6 +161,9 @@ def test_what_a_process_wrote_is_not_mixed_in() -> None:
         ("EDAC DEVICE0: UE: xgene-l3 instance: l3c0 block: l3c0 count: 1 'L3C uncorrectable error'", ("edac", None, "error")),
         ("EDAC PCI: Signaled System Error on 0000:00:01.0", ("edac", "0000:00:01.0", "error")),
         ("BERT: Error records from previous boot:", ("ghes", None, "warning")),
+        ("NMI: PCI system error (SERR) for reason b1 on CPU 12.", ("mce", None, "error")),
+        ("NMI: IOCK error (debug interrupt?) for reason 61 on CPU 0.", ("mce", None, "error")),
+        ("Uhhuh. NMI received for unknown reason 2c on CPU 3.", ("mce", None, "info")),
     ],
 )
 def test_single_lines(line: str, said: tuple[str, str | None, str]) -> None:
@@ -194,6 +197,11 @@ def test_the_decoder_s_words_behind_the_log_s_are_the_same_event() -> None:
         "EDAC MC: Ver: 3.0.0",
         "EDAC MC0: 1 UE invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
         "BERT: Total records found: 1",
+        "NMI: Not continuing",
+        "NMI backtrace for cpu 3",
+        "Dazed and confused, but trying to continue",
+        "mce: CPU3: Package temperature above threshold, cpu clock throttled (total events = 12)",
+        "thermal thermal_zone0: critical temperature reached, shutting down",
         "Memory failure: 0x3f7a51: recovery action for dirty LRU page: Recovered",
         "GHES: APEI firmware first mode is enabled by APEI bit.",
         "somebody says {1}[Hardware Error]: event severity: fatal",

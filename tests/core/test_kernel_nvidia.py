@@ -166,3 +166,11 @@ def test_the_memory_of_losses_is_bounded() -> None:
     for number in range(2 * MOST_TOLD + 1):
         assert len(parser.feed(message(f"NVRM: Xid (PCI:{number:04x}:3b:00): 79, GPU has fallen off the bus."))) == 1
     assert len(parser._nvidia._told) <= MOST_TOLD
+
+
+def test_devices_of_which_none_was_started_are_told_where_the_failed_ones_were_not() -> None:
+    """The driver sums up what it has said of each; alone, the summary is the event."""
+    summed_up = "NVRM: None of the NVIDIA devices were initialized."
+    failed = "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x26:0xf:1133)"
+    assert [event.text for event in read([failed, summed_up])] == [failed]
+    assert [event.text for event in read([summed_up])] == [summed_up]

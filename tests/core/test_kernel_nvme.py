@@ -42,7 +42,7 @@ def test_a_controller_is_known_by_its_device() -> None:
         ("I/O tag 77 (104d) opcode 0x2 (I/O Cmd) QID 9 timeout, aborting req_op:READ(0) size:4096", "error"),
         ("I/O tag 77 (104d) QID 9 timeout, disable controller", "error"),
         ("controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "error"),
-        ("controller is down; will reset: CSTS=0xffffffff, PCI_STATUS read failed (134)", "error"),
+        ("controller is down; will reset: CSTS=0xffffffff, PCI_STATUS read failed (134)", "critical"),
         ("Device not ready; aborting initialisation, CSTS=0x0", "critical"),
         ("failed to mark controller live state", "error"),
         ("Disabling device after reset failure: -19", "critical"),

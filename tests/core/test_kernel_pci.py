@@ -273,3 +273,19 @@ def test_the_memory_is_bounded() -> None:
         parser.feed(message(f"pcieport {number:04x}:00:01.0: AER: Corrected error received: {number:04x}:01:00.0"))
     *_, pci = parser._families
     assert len(pci._announced) <= MOST_ADDRESSES  # type: ignore[attr-defined]
+
+
+def test_a_link_that_stays_down_is_told_where_nothing_else_is() -> None:
+    """Below a port that has been said to be down, or to have cut its link, it is not another event."""
+    line = "pcieport 0000:00:01.1: Data Link Layer Link Active not set in 1000 msec"
+    assert [summary(event) for event in read([line])] == [("power_state", "0000:00:01.1", "error")]
+    for before in ("pciehp: Slot(0): Link Down", "DPC: containment event, status:0x1f01 source:0x0000"):
+        assert len(read([f"pcieport 0000:00:01.1: {before}", line], apart_usec=60_000_000)) == 1
+    assert read(["pcieport 0000:00:01.1: Data Link Layer Link Active not cleared in 1000 msec"]) == []
+
+
+def test_a_card_that_does_not_answer_in_its_slot() -> None:
+    """Once, whatever is said of it within the same second, and as an error: the slot may be tried again."""
+    for words in ("Cannot train link: status 0x0001", "No link", "No device found"):
+        lines = [f"pcieport 0000:00:01.1: pciehp: Slot(0): {said}" for said in ("Card present", words, words)]
+        assert [summary(event) for event in read(lines)] == [("pciehp", "0000:00:01.1", "error")]

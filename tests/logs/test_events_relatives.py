@@ -35,6 +35,14 @@ def decoded(text: str) -> list[Found]:
         (f"pcieport {GPU}: can't change power state from D3cold to D0 (config space inaccessible)", "power_state", GPU, "critical"),
         (f"pcieport {GPU}: Unable to change power state from D3cold to D0, device inaccessible", "power_state", GPU, "critical"),
         (f"pcieport {GPU}: not ready 65535ms after bus reset; giving up", "power_state", GPU, "critical"),
+        (f"vfio-pci {GPU}: invalid power transition (from D3cold to D3hot)", "power_state", GPU, "critical"),
+        (f"pci {GPU}: Device config space inaccessible; unable to save state", "power_state", GPU, "critical"),
+        (f"pcieport {PORT}: Data Link Layer Link Active not set in 1000 msec", "power_state", PORT, "error"),
+        (f"pciehp {PORT}:pcie04: Data Link Layer Link Active not set in 1000 msec", "power_state", PORT, "error"),
+        (f"pcieport {PORT}: pciehp: Slot(0-1): Cannot train link: status 0x0001", "pciehp", PORT, "error"),
+        (f"pcieport {PORT}: pciehp: Slot(4): No link", "pciehp", PORT, "error"),
+        (f"pcieport {PORT}: AER: subordinate device reset failed", "aer", PORT, "critical"),
+        (f"pcieport {PORT}: EDR: DPC port recovery failed", "dpc", PORT, "critical"),
         (f"aer {PORT}:pcie02: AER: Multiple Corrected error received: id=3b00", "aer", GPU, "info"),
         (f"pcieport {PORT}: Uncorrected (Fatal) error received: id=3b00", "aer", GPU, "critical"),
         (f"dpc {PORT}:pcie08: DPC unmasked uncorrectable error detected, remove downstream devices", "dpc", PORT, "critical"),
@@ -45,9 +53,16 @@ def decoded(text: str) -> list[Found]:
         ("EDAC MC0: 1 CE on mc#0csrow#3channel#0 (csrow:3 channel:0 page:0x1 offset:0x0 grain:64 syndrome:0x1)", "edac", None, "warning"),
         ("EDAC MC0: UE - no information available: INTERNAL ERROR", "edac", None, "error"),
         ("CPU 1: Machine Check Exception: 0000000000000004", "mce", None, "critical"),
+        ("NMI: PCI system error (SERR) for reason b1 on CPU 0.", "mce", None, "error"),
+        ("Uhhuh. NMI received for unknown reason 3d on CPU 7.", "mce", None, "info"),
         ("BUG: soft lockup detected on CPU#0!", "lockup", None, "error"),
         ("NVRM: GPU0 kgspBootstrap_GH100: unexpected WPR2 already up, cannot proceed with booting GSP", "gsp", None, "critical"),
         ("NVRM: BAR1 is 0M @ 0x0 (PCI:0000:3b:00.0)", "nvrm_init_fail", GPU, "critical"),
+        (f"NVRM: GPU {GPU}: GPU does not have the necessary power cables connected.", "nvrm_init_fail", GPU, "critical"),
+        ("NVRM: rm_init_adapter(0) failed", "nvrm_init_fail", None, "critical"),
+        ("NVRM: None of the NVIDIA graphics adapters were initialized!", "nvrm_init_fail", None, "critical"),
+        (f"NVRM:Xid (PCI:{GPU[:-2]}): 79, GPU has fallen off the bus.", "xid", GPU, "critical"),
+        (f"NVRM: Xid (PCI:{GPU[:-2]}), 79, GPU has fallen off the bus.", "xid", GPU, "critical"),
         (f"{XID}79: GPU has fallen off the bus.", "xid", GPU, "critical"),
         (f"{XID}79.", "xid", GPU, "critical"),
         (f"{XID}149, NVLINK: NETIR NonFatal XC0 i0 Link 02 (0x1 0x0)", "xid", GPU, "warning"),
@@ -68,6 +83,26 @@ def test_whom_poisoned_memory_killed() -> None:
     for speaker in ("Memory failure:", "MCE"):
         [found] = decoded(f"{UPTIME}{speaker} 0x3a8a1: Killing python3:4242 due to hardware memory corruption")
         assert (found.event.kind, found.event.pid, found.event.process) == ("mce", 4242, "python3")
+
+
+def test_two_words_of_the_text_are_no_host_and_programme() -> None:
+    """Behind a clock alone, where nobody has named a host."""
+    for stamp in ("[Tue Sep 16 08:01:02 2025] ", "2025-09-16T08:01:02,123456+02:00 ", "Sep 16 08:01:02 "):
+        [found] = decoded(f"{stamp}Memory failure: 0x46fab5: recovery action for dirty swapcache page: Failed")
+        assert (found.event.kind, found.event.injected) == ("mce", False)
+
+
+def test_what_the_record_device_adds_is_no_text() -> None:
+    """The device a record is about has lines of its own, behind what was printed."""
+    record = "4,1,6000000,-,caller=T9;nvme nvme0: Device not ready; aborting reset, CSTS=0x1\n SUBSYSTEM=nvme\n DEVICE=c239:0"
+    assert [found.event.text for found in decoded(record)] == ["nvme nvme0: Device not ready; aborting reset, CSTS=0x1"]
+
+
+def test_a_quoted_record_of_several_lines_is_one() -> None:
+    """The mark of a quotation stands before what the printer has indented."""
+    told = ("API mismatch: the client has the version 535.54.03, but", "this kernel module has the version 535.86.05.  Please")
+    quoted = f"> {UPTIME}NVRM: {told[0]}\n> {' ' * len(UPTIME)}NVRM: {told[1]}"
+    assert [found.event.kind for found in decoded(quoted)] == ["nvrm_init_fail"]
 
 
 def test_an_admin_command_that_fails_is_no_trouble() -> None:
@@ -154,12 +189,44 @@ LONG = (
     f"{XID}154, pid=4711, name=python3, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
     f"{AER} and what more the kernel may have to say of it",
 )
+FORMS = (
+    f"Xid (PCI:0000:3b:00): 79, pid=7, name=x, {LONG[0].rpartition(', ')[2]}",
+    "SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 31 egress non-posted PRIV error",
+    f"nvidia: probe of {GPU} failed with error -1",
+    f"nvidia {GPU}: probe with driver nvidia failed with error -1",
+    f"nvme: probe of {GPU} failed with error -19",
+    "BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 32s!",
+    "Kernel panic - not syncing: Hard LOCKUP",
+    "Kernel panic - not syncing: Fatal hardware error!",
+    "NMI: IOCK error (debug interrupt?) for reason 61 on CPU 0.",
+    f"pcieport {PORT}: Data Link Layer Link Active not set in 1000 msec",
+    f"pci {GPU}: Device config space inaccessible; unable to save state",
+    f"vfio-pci {GPU}: invalid power transition (from D3cold to D3hot)",
+    f"pcieport {PORT}: PCIE Bus Error: severity=Corrected, type=Physical Layer, id=0008(Receiver ID)",
+    "NVRM: API mismatch: the client has the version 535.54.03, but\nNVRM: this kernel module has the version 535.86.05.  Please",
+    "+------ PCI-Express Device Error ------+\nError Severity\t\t: Corrected\nPCIE Bus Error type\t: Physical Layer\nReceiver ID\t\t: 0008",
+)
 HEADS = ("", UPTIME, "Sep 16 08:01:02 host1 kernel: ", "2026-09-17T08:01:02.123456+02:00 host1.example.net kernel: ")
 
 
 def facts(text: str) -> list[tuple[object, ...]]:
     events = [each.event for each in decoded(text)]
     return [(e.kind, e.xid, str(e.pci), e.pid, e.process, str(e.severity), e.recovery) for e in events]
+
+
+@pytest.mark.slow
+@given(
+    st.sampled_from(("Sep 16 08:01:02", "2026-09-17T08:01:02.123456+02:00")),
+    st.integers(1, 63),
+    st.booleans(),
+    st.sampled_from(LONG + FORMS[:-1]),  # a line of hyphens goes on with none
+)
+def test_a_wrap_right_through_a_needle(stamp: str, host: int, uptime: bool, line: str) -> None:
+    """A host's name of any length moves the break of a terminal through every place: the needles, the uptime, `kernel:` itself."""
+    head = f"{stamp} {'h' * host} kernel: {UPTIME if uptime else ''}"
+    lines = [f"{head}{each}" for text in ("usb 1-1: new high-speed USB device", line, "usb 1-1: gone") for each in text.split("\n")]
+    wrapped = [each[at : at + 80] for each in lines for at in range(0, len(each), 80)]
+    assert facts("\n".join(wrapped)) == facts("\n".join(lines))
 
 
 @given(st.sampled_from(HEADS[1:]), st.sampled_from(LONG), st.integers(80, 200), st.booleans())
@@ -199,21 +266,6 @@ def test_what_stands_below_is_read_for_itself() -> None:
     """A line without a head that is an event of its own is never taken for a rest."""
     for other in (AER, f"{XID}31, Ch 1", "nvme nvme0: Device not ready; aborting initialisation, CSTS=0x0", "EDAC MC0: 1 CE x on y"):
         assert facts(f"{UPTIME}{LONG[0]}\n{other}") == [*facts(LONG[0]), *facts(other)]
-
-
-FORMS = (
-    f"Xid (PCI:0000:3b:00): 79, pid=7, name=x, {LONG[0].rpartition(', ')[2]}",
-    "SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 31 egress non-posted PRIV error",
-    f"nvidia: probe of {GPU} failed with error -1",
-    f"nvidia {GPU}: probe with driver nvidia failed with error -1",
-    f"nvme: probe of {GPU} failed with error -19",
-    "BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 32s!",
-    "Kernel panic - not syncing: Hard LOCKUP",
-    "Kernel panic - not syncing: Fatal hardware error!",
-    f"pcieport {PORT}: PCIE Bus Error: severity=Corrected, type=Physical Layer, id=0008(Receiver ID)",
-    "NVRM: API mismatch: the client has the version 535.54.03, but\nNVRM: this kernel module has the version 535.86.05.  Please",
-    "+------ PCI-Express Device Error ------+\nError Severity\t\t: Corrected\nPCIE Bus Error type\t: Physical Layer\nReceiver ID\t\t: 0008",
-)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -8,12 +8,13 @@
     {1}[Hardware Error]:  Error 0, type: fatal
     {1}[Hardware Error]:   section_type: PCIe error
     {1}[Hardware Error]:   device_id: 0000:3b:00.0
+    NMI: PCI system error (SERR) for reason b1 on CPU 0.
 
 Law: a family of `kernel`, pure and total. A machine check is told by its first line, banks of its own being events of their own. A
 record of the firmware says in its first line only that it is one, so it is held until its lines have said how bad it is and, in a PCIe
 section, about which device: those lines follow at once, and nobody acts on them. What is held goes out as it stands when the
 lines break off. Its text is those lines, joined by " | ".
-Sources: arch/x86/kernel/cpu/mce/core.c, drivers/edac/ (edac_mc.c, mce_amd.c), drivers/acpi/apei/ghes.c and bert.c,
+Sources: arch/x86/kernel/cpu/mce/core.c, arch/x86/kernel/nmi.c, drivers/edac/ (edac_mc.c, mce_amd.c), drivers/acpi/apei/ghes.c and bert.c,
 drivers/firmware/efi/cper.c, mm/memory-failure.c, Linux 2.6.30 to 6.16.
 """
 
@@ -50,6 +51,8 @@ _MCE_PHRASES = (  # of AMD's decoder, of the handler, and of what is done about 
     (r"mce: Uncorrected hardware memory error in user-access at ", Severity.ERROR),
     (r"mce: CPUs not responding to MCE broadcast", Severity.CRITICAL),
     (r"CPU [0-9]{1,5}: Machine Check Exception: +[0-9a-f]{1,16}$", Severity.CRITICAL),  # 2.4 and 2.6: the banks stand in lines of their own
+    (r"NMI: (?:PCI system error|IOCK error|Memory parity error).{0,30}? for reason [0-9a-f]{2} on CPU (?P<cpu>[0-9]{1,5})", Severity.ERROR),
+    (r"Uhhuh\. NMI received for unknown reason [0-9a-f]{2} on CPU (?P<cpu>[0-9]{1,5})", Severity.INFO),  # profilers lose some, too
     (r"(?:Memory failure: |MCE )0x[0-9a-f]{1,16}: recovery action for [\w /-]{1,60}: (?:Failed|Ignored)", Severity.ERROR),
     (
         r"(?:Memory failure: |MCE )0x[0-9a-f]{1,16}: (?:Killing|Sending SIGBUS to) (?P<process>.{1,64}):(?P<pid>[0-9]{1,10}) due to hard",
@@ -89,7 +92,7 @@ class HardwareLines:
 
     begins = (
         r"(?:\{[0-9]{1,9}\})?\[Hardware Error\]: |mce: (?:\[Hardware|Uncorrected|CPUs not)|CPU [0-9]{1,5}: Machine Check"
-        r"|Machine check events logged|EDAC |BERT: Error|Memory failure: |MCE 0x"
+        r"|Machine check events logged|EDAC |BERT: Error|Memory failure: |MCE 0x|NMI: |Uhhuh\. NMI"
     )
 
     def __init__(self) -> None:
@@ -138,9 +141,11 @@ class HardwareLines:
                 logged, self._logged = self._logged, None
                 if severity is Severity.WARNING and logged is not None and _soon(logged, line.usec):
                     return None
-                who = match.groupdict()
-                pid = int(who.get("pid") or 0) or None
-                return KernelEvent(line.seq, line.usec, "mce", severity, line.text, pid=pid, process=who.get("process"))
+                told = match.groupdict()
+                pid, cpu = int(told.get("pid") or 0) or None, told.get("cpu")
+                return KernelEvent(
+                    line.seq, line.usec, "mce", severity, line.text, pid=pid, process=told.get("process"), cpu=int(cpu) if cpu else None
+                )
         return None
 
     def _firmware(self, line: KernelMessage, number: str, said: str) -> KernelEvent | None:

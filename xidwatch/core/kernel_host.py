@@ -12,7 +12,8 @@ A panic is an event where its own words say of which kind, here or of the hardwa
 A task's name may hold anything, colons and line breaks too; its pid stands behind the last colon. A report may hold another's words,
 so nothing here is ever a reason to act.
 Sources: kernel/watchdog.c, kernel/watchdog_perf.c, kernel/rcu/tree_stall.h (rcutree.c before 3.19), kernel/hung_task.c,
-kernel/workqueue.c, arch/x86/kernel/cpu/mce/core.c, arch/arm64/kernel/traps.c, drivers/acpi/apei/ghes.c, drivers/edac/, Linux 2.6 to 6.16.
+kernel/workqueue.c, arch/x86/kernel/cpu/mce/core.c, arch/x86/kernel/nmi.c, arch/arm64/kernel/traps.c, drivers/watchdog/hpwdt.c,
+drivers/acpi/apei/ghes.c, drivers/edac/, Linux 2.6 to 6.16.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ _PANICS = (  # how the rest of the line begins, and of which kind that is
     (re.compile(r"(?:nmi|NMI) [Ww]atchdog"), "lockup"),
     (re.compile(r"hung_task: "), "hung_task"),
     (re.compile(r"RCU [Ss]tall"), "rcu"),
-    (re.compile(r"(?:(?:Fatal |Uncorrected )?(?:local )?|Timeout synchronizing )[Mm]achine [Cc]heck"), "mce"),
+    (re.compile(r"(?:(?:Fatal |Uncorrected |Unrecoverable )?(?:local )?|Timeout synchronizing )[Mm]achine [Cc]heck"), "mce"),
     (re.compile(r"Timeout: Not all CPUs entered|Asynchronous SError Interrupt"), "mce"),
+    (re.compile(r"NMI(?: IOCK error)?: Not continuing|An NMI occurred"), "mce"),
     (re.compile(r"Fatal hardware error"), "ghes"),
     (re.compile(r"EDAC "), "edac"),
 )

@@ -63,6 +63,7 @@ _MISMATCH = re.compile(
     re.ASCII | re.DOTALL,
 )
 _PROBE_FAILED = re.compile(r"^NVRM: The NVIDIA probe routine failed for (?P<devices>[0-9]{1,4}) device", re.ASCII)
+_NONE_STARTED = "NVRM: None of the NVIDIA "
 _OPENINGS = ("NVRM: The NVIDIA GPU ", _UNUSABLE, _MISMATCHED[0])
 _BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 _REFUSED = re.compile(
@@ -220,7 +221,9 @@ class NvidiaLines:
         event = _by_phrase(line)
         if event is None or event.kind != "nvrm_init_fail":
             return event
-        if event.pci and "rm_init_adapter failed" in line.text and self._is_told("start", event.pci, line.usec):
+        if event.pci and "rm_init_adapter" in line.text and self._is_told("start", event.pci, line.usec):
+            return None
+        if line.text.startswith(_NONE_STARTED) and self._failed_starts(line.usec):
             return None
         if (sum_up := _PROBE_FAILED.match(line.text)) and self._failed_starts(line.usec) >= int(sum_up["devices"]):
             return None
@@ -287,7 +290,10 @@ _PHRASES = (
     _Phrase(("uvm", "global fatal error"), "uvm_fatal", Severity.CRITICAL),
     _Phrase(("cannot initialize gsp firmware rm",), "nvrm_init_fail", Severity.CRITICAL),
     _Phrase(("rminitadapter failed",), "nvrm_init_fail", Severity.CRITICAL),
-    _Phrase(("rm_init_adapter failed",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("rm_init_adapter", "failed"), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("bailing out of rminitadapter",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("does not have the necessary power cables",), "nvrm_init_fail", Severity.CRITICAL),
+    _Phrase(("nvrm: none of the nvidia ", " were initialized"), "nvrm_init_fail", Severity.CRITICAL),
     _Phrase(("probe routine failed for",), "nvrm_init_fail", Severity.CRITICAL),
     _Phrase(("nvrm: bar", "m @ 0x", "(pci:"), "nvrm_init_fail", Severity.CRITICAL),  # said of an unusable region only
     _Phrase(("nvidia_frontend_open", "failed, error"), "nvrm_init_fail", Severity.ERROR),

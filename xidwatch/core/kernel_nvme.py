@@ -44,7 +44,7 @@ _PHRASES = (
     ("frozen state error detected, reset controller", Severity.ERROR),
     ("failure state error detected, request disconnect", Severity.CRITICAL),
 )
-_UNREACHABLE = "PCI_STATUS=0xffff"  # not even the configuration space answers
+_UNREACHABLE = re.compile(r"PCI_STATUS(?:=0xffff\b| ?read ?failed)")  # not even the configuration space answers
 
 
 class NvmeLines:
@@ -89,5 +89,5 @@ def severity_of(said: str) -> Severity | None:
         return Severity.WARNING if match["then"] == "completion" else Severity.ERROR  # the answer was there, its interrupt was not
     for words, severity in _PHRASES:
         if said.startswith(words):
-            return Severity.CRITICAL if _UNREACHABLE in said else severity
+            return Severity.CRITICAL if _UNREACHABLE.search(said) else severity
     return None

@@ -8,6 +8,7 @@
     pcieport 0000:00:01.4: DPC: containment event, status:0x1f01 source:0x0000
     pcieport 0000:00:01.1: pciehp: Slot(0): Link Down
     nvme 0000:02:00.0: Unable to change power state from D3cold to D0, device inaccessible
+    pcieport 0000:00:01.1: Data Link Layer Link Active not set in 1000 msec
 
 Law: a family of `kernel`, pure and total. A record goes out with its first line: what the port announces, and what is then said about
 the device it named, are one event; registers, headers and the steps of a recovery belong to it. A device that the announcement did not
@@ -43,19 +44,24 @@ _AER = re.compile(
 _BUS_ERROR = re.compile(r"^(?:AER: )?PCI[eE] Bus Error: severity=(?P<severity>[\w() -]{1,40}?)(?:,|$)", re.ASCII)
 _RECOVERY = re.compile(r"^(?:AER: )?(?:[Dd]evice recovery failed|can't recover\b|subordinate device reset failed)", re.ASCII)
 _DPC = re.compile(r"^(?:DPC: )?(?:DPC )?containment event, status:", re.ASCII)
-_DPC_DETAIL = re.compile(r"^(?:DPC: )?(?:DPC )?[\w/() -]{1,60} detected(?:,|$)", re.ASCII)
+_DPC_DETAIL = re.compile(r"^(?:DPC: )?(?:DPC )?[\w/() -]{1,60} detected(?:,|$)|^EDR: DPC port recovery failed", re.ASCII)
 _SLOT = re.compile(
-    r"^(?:pciehp: )?(?:[Ss]lot\([^)]{0,40}\): (?P<what>Link Down|Card not present|Power fault|Surprise Removal|Link Up|Card present)"
+    r"^(?:pciehp: )?(?:[Ss]lot\([^)]{0,40}\): (?P<what>Link Down|Card not present|Power fault|Surprise Removal|Link Up|Card present"
+    r"|Cannot train link|No link|No device found)"
     r"|(?P<older>Link Down event|Card not present|Power fault)(?: queued)? on [Ss]lot)(?P<rest>.{0,80})",
     re.ASCII | re.DOTALL,
 )
 _BACK = frozenset({"Link Up", "Card present"})
+_IN_VAIN = frozenset({"Cannot train link", "No link", "No device found"})  # a card is there, and nothing answers on it
 _POWER = re.compile(
     r"^(?:(?P<unreachable>(?:Unable to|can't) change power state from .{1,20} to .{1,20}(?:, device|\(config space) inaccessible)"
     r"|Refused to change power state(?:, currently in (?P<now>\w{2,9})| from (?P<was>\w{2,9}))"
+    r"|invalid power transition \(from (?P<from>\w{2,9})"
+    r"|(?P<unread>Device config space inaccessible; )"
     r"|not ready [0-9]{1,9}ms after [^;]{1,40}; (?P<reset>waiting|giving up))",
     re.ASCII,
 )
+_NO_LINK = re.compile(r"^(?:pciehp: |DPC: )?Data Link Layer Link Active not set in [0-9]{1,6} ?ms", re.ASCII)
 
 
 class PciLines:
@@ -76,14 +82,16 @@ class PciLines:
         if match is None or where is None:
             return None
         said, driver = match["said"].lstrip(), match["driver"]
-        if "rror" in said or "recover" in said:
+        if "rror" in said or "recover" in said or "reset failed" in said:
             found = self._aer(line, where, said, speaks_as_aer=driver in ("aer", "pcieport", "pcieport-driver"))
             if found is not None:
                 return found
+        if "power" in said or "inaccessible" in said or said.startswith("not ready "):
+            return _power(line, where, said)
+        if "Link Active" in said:
+            return self._no_link(line, where, said)
         if driver in ("pcieport", "dpc") and ("DPC" in said or driver == "dpc"):
             return self._dpc(line, where, said)
-        if "power state" in said or said.startswith("not ready "):
-            return _power(line, where, said)
         if driver in ("pcieport", "pciehp"):
             return self._slot(line, where, said)
         if driver == "nvme" and (severity := kernel_nvme.severity_of(said)):
@@ -134,6 +142,13 @@ class PciLines:
         self._begin_recovery(line, Severity.CRITICAL)
         return KernelEvent(line.seq, line.usec, "dpc", Severity.CRITICAL, line.text, pci=port)
 
+    def _no_link(self, line: KernelMessage, port: PciAddress, said: str) -> KernelEvent | None:
+        """What is below did not come back from a reset or a sleep; nothing new where that has an event: an error, a link that went down."""
+        told = (self._uncorrected, self._contained.get(port), self._down.get(port))
+        if _NO_LINK.match(said) is None or any(_recent(usec, line.usec, RECOVERY_USEC) for usec in told):
+            return None
+        return KernelEvent(line.seq, line.usec, "power_state", Severity.ERROR, line.text, pci=port)
+
     def _slot(self, line: KernelMessage, port: PciAddress, said: str) -> KernelEvent | None:
         """`Link Down` and `Card not present` come together when both have happened: one event."""
         match = _SLOT.match(said)
@@ -145,7 +160,8 @@ class PciLines:
         if _recent(self._down.get(port), line.usec, RECORD_USEC):
             return None
         _remember(self._down, port, line.usec)
-        return KernelEvent(line.seq, line.usec, "pciehp", Severity.CRITICAL, line.text, pci=port)
+        severity = Severity.ERROR if match["what"] in _IN_VAIN else Severity.CRITICAL
+        return KernelEvent(line.seq, line.usec, "pciehp", severity, line.text, pci=port)
 
 
 def _power(line: KernelMessage, device: PciAddress, said: str) -> KernelEvent | None:
@@ -153,8 +169,8 @@ def _power(line: KernelMessage, device: PciAddress, said: str) -> KernelEvent | 
     match = _POWER.match(said)
     if match is None:
         return None
-    slept = (match["now"] or match["was"] or "D0") != "D0"
-    gone = match["unreachable"] or match["reset"] == "giving up" or slept
+    slept = (match["now"] or match["was"] or match["from"] or "D0") != "D0"
+    gone = match["unreachable"] or match["unread"] or match["reset"] == "giving up" or slept
     return KernelEvent(line.seq, line.usec, "power_state", Severity.CRITICAL if gone else Severity.WARNING, line.text, pci=device)
 
 

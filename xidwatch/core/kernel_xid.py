@@ -19,7 +19,7 @@ from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 
 # The number counts only in its own place: "caused by previous Xid N" and a process called "Xid 79" name others.
 XID = re.compile(
-    r"^NVRM: {1,16}Xid(?: {0,16}\((?P<where>[^)]*)\))?:? {0,16}(?P<xid>[0-9]{1,5})(?:[,.:\s][\s,]*(?P<body>.*))?$",
+    r"^NVRM: {1,16}Xid(?: {0,16}\((?P<where>[^)]*)\))?[:,]? {0,16}(?P<xid>[0-9]{1,5})(?:[,.:\s][\s,]*(?P<body>.*))?$",
     re.ASCII | re.DOTALL,
 )
 IS_XID = re.compile(r"NVRM: {1,16}Xid")

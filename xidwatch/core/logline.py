@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from xidwatch.core.kernel import is_spoken
+
 MOST_HEADS = 8  # on one line; what has more is no log
 MOST_SENTENCES = 16  # likewise; each is compared with each
 _TEXT = ("NVRM: ", "nvidia-nvswitch", "pcieport ", "nvme nvme", "mce: ", "EDAC ", "watchdog: ")  # where no head is looked for any more
@@ -288,7 +290,7 @@ def _speaker(peeled: _Peeled) -> bool:
     peeled.stamped = False
     peeled.rest = peeled.rest.lstrip()
     match = _SPEAKER.match(peeled.rest[:_LONGEST_HEAD])
-    if not match or match["host"] in _OWN_WORDS:
+    if not match or match["host"] in _OWN_WORDS or (match["host"] and is_spoken(peeled.rest)):
         return False
     kernel = match["kernel"] is not None or match["speaker"] == "kernel"
     if not kernel and not match["pid"] and (match["host"] is None or peeled.uptime is not None):

@@ -2,8 +2,9 @@ r"""Large logs: only the lines that may mean something are looked at, and what b
 
 A log of a gigabyte holds a thousand events. Whoever finds the needles (a regular expression, an engine made for it) gives their
 offsets; the reader numbers the lines in between without reading them, and takes around each needle as many lines as the record
-has; while an event waits for further lines of its record, each line is read. Which lines are read, and so what is found, does not
-depend on how the bytes were cut or who found the needles.
+has; while an event waits for further lines of its record, each line is read. So is each of the first PASTE_BYTES: what somebody has
+copied is small, and may have been broken in the middle of a needle. Which lines are read, and so what is found, does not depend on
+how the bytes were cut or who found the needles.
 
 Law: pure. A needle found once too often costs time and changes nothing; one that is not found is an event that is not seen.
 """
@@ -20,6 +21,7 @@ from xidwatch.core.xids import XidRule
 CONTEXT_BYTES = 16 * 1024  # of what has been passed over: the beginning of a record may stand above its needle
 Count = Callable[[bytes, bytes, int, int], int]  # as `bytes.count`: nearly all that is done with most of a log
 LONGEST_LINE = 1024 * 1024  # bytes; a longer one is cut
+PASTE_BYTES = 128 * 1024  # from the beginning of a log, of which every line is read
 
 Finder = Callable[[bytes, int, int], Sequence[int]]
 """Offsets between two others in ascending order, at least one in each line there that holds a needle."""
@@ -116,12 +118,16 @@ class Reader:
         self._at = 0  # offset in it, always of a line's beginning
         self._number = 1  # of that line
         self._unread = 0  # bytes passed over since the last line that was read
+        self._fed = 0  # bytes of whole lines
         self._is_whole = True  # what was fed so far ends with a line
 
     def feed(self, block: Block, offsets: Sequence[int]) -> list[Found]:
         """Events that are over. `offsets`: ascending, at least one inside each needle's line."""
         found: list[Found] = []
         self._is_whole = block.is_whole
+        begins, self._fed = self._fed, self._fed + block.fresh_bytes
+        if begins < PASTE_BYTES:
+            offsets = _with_all_lines(offsets, block, block.fresh + PASTE_BYTES - begins)
         if not offsets and not self._assembler.is_open:
             self._number += block.lines(self._count)
             self._unread += block.fresh_bytes
@@ -228,3 +234,13 @@ class Reader:
     def _raw(self, start: int) -> bytes:
         end = self._data.find(b"\n", start)
         return self._data[start : end if end >= 0 else len(self._data)]
+
+
+def _with_all_lines(offsets: Sequence[int], block: Block, end: int) -> list[int]:
+    """The beginnings of all lines that begin before `end`, and the offsets from there on."""
+    data, at = block.data, block.fresh
+    lines: list[int] = []
+    while at < min(end, len(data)):
+        lines.append(at)
+        at = data.find(b"\n", at) + 1 or len(data)
+    return [*lines, *(offset for offset in offsets if offset >= at)]

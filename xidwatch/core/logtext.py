@@ -51,7 +51,8 @@ class _Open:
     line: logline.Line
     indent: int
     pieces: list[str]  # each with what joins it to the one before
-    last: str  # the last line, as it stood there
+    first: str  # the first line as it stood there, head and all
+    last: str  # the last one
     doubtful: dict[int, int] = field(default_factory=dict)  # of pieces that a word may go on in: how long the line before was
     tail: int | None = None  # of the piece that may be no part of it, and nor what follows
 
@@ -67,13 +68,20 @@ class _Open:
         self.pieces.append(f"\n{text}" if is_own else text if no_blank and before == TERMINAL_WIDTH else f" {text}")
         self.last = line
 
-    def texts(self) -> tuple[str, tuple[str, ...]]:
-        """Put together in the likeliest way, and in others. A terminal breaks where its line is full, an editor where a word ends.
+    def together(self) -> tuple[logline.Line, tuple[str, ...]]:
+        """In the likeliest way, and the texts of others. A terminal breaks where its line is full, an editor where a word ends.
 
-        So the longest lines are the full ones, if any is. Many of one length, or of a terminal's, are.
+        So the longest lines are the full ones, if any is. Many of one length, or of a terminal's, are. Where a terminal has broken the
+        first one before it had said who speaks, all of it is read anew.
         """
-        first, *others = self._ways()
-        return first, tuple(others)
+        if len(self.pieces) == 1:
+            return self.line, ()
+        if self.line.kernel is None and len(self.first) == TERMINAL_WIDTH and not is_spoken(self.line.text):
+            whole = logline.read(self.first + "".join(self.pieces[1:]))
+            if is_spoken(whole.text):
+                return whole, ()
+        likeliest, *others = map(_without_head, self._ways())
+        return self.line._replace(text=likeliest), tuple(others)
 
     def _ways(self) -> tuple[str, ...]:
         between = "".join(self.pieces)
@@ -82,8 +90,6 @@ class _Open:
             return (*alone, between)
         full = max(self.doubtful.values())
         inside = "".join(piece[1:] if self.doubtful.get(at) == full else piece for at, piece in enumerate(self.pieces))
-        if inside.startswith("["):  # the head itself was broken
-            inside = logline.read(inside).text
         is_terminal = _is_usual(full) or list(self.doubtful.values()).count(full) > 1
         return (*alone, inside, between) if is_terminal else (*alone, between, inside)
 
@@ -93,6 +99,8 @@ _COLOUR = re.compile(
     r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\^\[\[[0-9;]{0,16}[mK]|#033\[[0-9;]{0,16}[mK]"
 )
 _BOLD = re.compile(r"\*\*(\w{1,20}:?)\*\*")
+_QUOTED = re.compile(r"(?:> ?)+")
+_NO_BLANK = re.compile(r"NVRM:(?=\S)")
 _ENTITY = re.compile(r"&(?:lt|gt|quot|amp|nbsp|#\d{1,3});")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&", "&nbsp;": " ", "&#39;": "'", "&#34;": '"', "&#60;": "<", "&#62;": ">"}
 # Lines that never go on with another: separators, fences, prompts.
@@ -102,6 +110,8 @@ _SPEAKS = re.compile(r"^(?:\[[\w:*\s]{1,40}\]|[A-Za-z][\w./-]{0,40}(?: [\w.:/-]{
 _UNFINISHED = re.compile(r"[,:;(\-_=#/<[]\s*$")
 _GOES_ON = re.compile(r"[a-z0-9(<'\"|)=:,;\]/#]|\.\w|.{0,80}\b0x[0-9a-f]")
 _CAPITALS = re.compile(r"[A-Z](?![a-z])")
+# What /dev/kmsg adds to a record that is about a device: no part of what was printed.
+_NAMES_DEVICE = (" SUBSYSTEM=", " DEVICE=")
 # How the kernel's own further lines begin that are events by themselves.
 _OWN = ("NVRM: ", "nvidia-", "[Hardware Error]", "pcieport ")
 
@@ -111,10 +121,14 @@ def text_of(raw: bytes) -> str:
     line = raw.decode("utf-8", "replace").rstrip("\r")
     if "\0" in line:
         line = line.replace("\0", "")
+    if line.startswith(">"):
+        line = _QUOTED.sub("", line)
     if "\x1b" in line or "#033" in line or "^[[" in line:
         line = _COLOUR.sub("", line)
     if "**" in line:
         line = _BOLD.sub(r"\1", line)
+    if "NVRM:" in line and "NVRM: " not in line:  # a blank that was lost where a text was joined again
+        line = _NO_BLANK.sub("NVRM: ", line)
     if "#012" in line:  # rsyslog: a record with line breaks inside, in one line
         line = line.replace("#012", "\n")
     if "\t" in line or "\xa0" in line:  # of a table, of a web page
@@ -175,9 +189,9 @@ class Assembler:
         done: list[Record] = []
         if self._open is not None:
             ended, self._open = self._open, None
-            text, others = (ended.pieces[0], ()) if len(ended.pieces) == 1 else ended.texts()
-            line, kernel = ended.line, ended.line.kernel is not False
-            done += (Record(ended.number, each, line.time, line.usec, kernel, self._boot, others) for each in logline.said(text))
+            line, others = ended.together()
+            kernel = line.kernel is not False
+            done += (Record(ended.number, each, line.time, line.usec, kernel, self._boot, others) for each in logline.said(line.text))
         if self._fields is not None:
             collected, self._fields = self._fields, None
             done += self._named(collected.number, collected.records())
@@ -188,6 +202,8 @@ class Assembler:
             return self._begin(number, line, usual)
         if not line or line.isspace():
             return self.finish()
+        if line.startswith(_NAMES_DEVICE) and self._open is not None:
+            return []
         if line.startswith("-- ") and (match := _BOOT.match(line.rstrip())):
             done = self.finish()
             self._boots += 1
@@ -215,7 +231,7 @@ class Assembler:
 
     def _begin(self, number: int, line: str, read: logline.Line) -> list[Record]:
         done = self.finish()
-        self._open = _Open(number, read, len(line) - len(line.lstrip()), [read.text], line)
+        self._open = _Open(number, read, len(line) - len(line.lstrip()), [read.text], line, line)
         return done
 
     def _is_full(self, width: int) -> bool:
@@ -250,6 +266,11 @@ _FIELD_LINE = re.compile(rb'\s{0,16}(?:MESSAGE(?:=|$)|"(?:MESSAGE|msg|message)"\
 
 def _is_object(line: str) -> bool:
     return line.lstrip(" \t\x1e,[").startswith("{")
+
+
+def _without_head(text: str) -> str:
+    """Of a line that was broken inside its head, the rest of that stands before the text."""
+    return logline.read(text).text if text.startswith("[") else text
 
 
 def _is_usual(width: int) -> bool:

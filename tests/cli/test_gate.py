@@ -81,12 +81,12 @@ def test_a_name_without_its_ending_is_a_service(place: Path) -> None:
     assert cli.main(["gate", r"llama\x2dcpp@0"]) == 0
 
 
-@pytest.mark.parametrize("unit", ["../../etc/shadow", "a b", ".service", "vllm.service\n", "x" * 300, "ü"])
+@pytest.mark.parametrize("unit", ["../../etc/shadow", "a b", ".service", "vllm.service\n", "x" * 300, "ü", "vllm.socket", "docker-5f0c.scope"])
 def test_what_can_be_no_unit_is_refused(place: Path, unit: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Least of all a path."""
     assert cli.main(["gate", unit]) == 64
     assert cli.main(["gate", unit, "--open-for", "1h", "--reason", "x"]) == 64
-    assert "is not the name of a unit" in capsys.readouterr().err
+    assert "is not the name of a service" in capsys.readouterr().err
     assert list(place.iterdir()) == []
 
 

@@ -38,6 +38,7 @@ DOUBTS = {
     "dead": "the daemon is gone without a word (killed or crashed)",
     "replayed": "the state file is of a replay, and says nothing about this host",
 }
+OTHER_KINDS = (".socket", ".target", ".timer", ".mount", ".automount", ".swap", ".path", ".device", ".scope", ".slice")
 START = "`systemctl start xidwatch`; if it does not stay, `journalctl -u xidwatch` tells why"
 RESTART = "`systemctl restart xidwatch` (a reload does not take new engines)"
 EXIT_CODES = """\
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     """See EXIT_CODES."""
     unit = full_name(arguments.unit)
     if arguments.unit and not unit:
-        return _refuse(EX_USAGE, f"{arguments.unit!r} is not the name of a unit")
+        return _refuse(EX_USAGE, f"{arguments.unit!r} is not the name of a service")
     if arguments.reset or arguments.open_for or arguments.close:
         if not unit:
             return _refuse(EX_USAGE, "which engine? Name its unit")
@@ -115,7 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def full_name(unit: str) -> str:
-    """`vllm` is `vllm.service`; empty for what can be no unit (systemd.unit(5)), least of all a path."""
+    """`vllm` is `vllm.service`; empty for what can be no service (systemd.unit(5)), least of all a path."""
+    if unit.endswith(OTHER_KINDS):
+        return ""
     name = unit if unit.endswith(".service") else f"{unit}.service"
     good = all(sign.isascii() and (sign.isalnum() or sign in ":-_.\\@") for sign in name)
     return name if unit and good and not name.startswith(".") and len(name) < 256 else ""

@@ -72,6 +72,28 @@ def test_a_program_that_is_gone_does_not_keep_it_down(host: Host) -> None:
     assert "engine.service starts without being gated" in host.run("journalctl", "--output=cat", f"--unit={ENGINE}")
 
 
+def test_a_program_that_is_broken_fails_it_and_says_so(host: Host) -> None:
+    """Its environment has lost a module: the engine is not started, and it is not left out in silence either."""
+    gated(host)
+    host.run("sh", "-c", "mv /opt/xidwatch/lib/python3*/site-packages/msgspec /opt/xidwatch/gone")
+    assert host.container.attempt("systemctl", "start", ENGINE).returncode == 1
+    host.until("systemd gives up", lambda: host.container.show(ENGINE, "ActiveState") == {"ActiveState": "failed"})
+    said = host.run("journalctl", "--output=cat", "--priority=crit", f"--unit={ENGINE}")
+    assert "exit status 1, see above): engine.service is not started" in said
+    assert "next: make install puts xidwatch right" in said
+
+
+def test_a_unit_that_systemd_does_not_know_is_refused(host: Host) -> None:
+    """Nothing is written for it; a template is known by its own name."""
+    host.add_unit("llama@.service", ENGINE_UNIT)
+    host.run("systemctl", "daemon-reload")
+    script = str(ROOT / "scripts/install-gate.sh")
+    refused = host.container.attempt(script, "vllm")
+    assert (refused.returncode, "systemd knows no vllm.service: nothing is written" in refused.stderr) == (66, True)
+    assert host.container.attempt(script, "llama@").returncode == 0
+    assert host.container.attempt(script, "llama@0").returncode == 0
+
+
 def test_the_answer_is_quick(host: Host) -> None:
     """Well below what anybody would notice at the start of an engine."""
     host.start()

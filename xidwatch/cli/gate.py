@@ -253,6 +253,7 @@ def show(answers: list[Answer], *, as_json: bool) -> int:
         print("\n".join(describe(each) for each in answers))
         for each in answers:
             print("".join(f"  {clean(rung)}\n" for rung in each.engine.recovery) if each.engine else "", end="")
+        print("".join(f"  {clean(line)}\n" for line in _holders(answers)), end="")
         if on := next((each.maintenance for each in answers if each.maintenance), None):
             print(clean(f"  maintenance until {on.until}, by {on.by or 'nobody known'}: {on.reason}  (nothing is acted on)"))
     sys.stdout.flush()  # where both go to one journal the reason stands before the hint
@@ -260,6 +261,16 @@ def show(answers: list[Answer], *, as_json: bool) -> int:
         if each.code != OPEN and (each.unit or each.step) and not as_json:
             print(f"xidwatch: {hint(each)}", file=sys.stderr)
     return verdict(answers)
+
+
+def _holders(answers: list[Answer]) -> list[str]:
+    """Who is still on its GPUs, where that keeps one closed."""
+    reasons = [each.why for each in answers if each.code == CLOSED and "still on it" in each.why]
+    if not reasons:
+        return []
+    from xidwatch.cli import holders
+
+    return list(holders.named(reasons))
 
 
 def describe(each: Answer) -> str:

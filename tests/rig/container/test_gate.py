@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 
@@ -87,7 +88,9 @@ def test_a_unit_that_systemd_does_not_know_is_refused(host: Host) -> None:
     """Nothing is written for it; a template is known by its own name."""
     host.add_unit("llama@.service", ENGINE_UNIT)
     host.run("systemctl", "daemon-reload")
-    script = str(ROOT / "scripts/install-gate.sh")
+    for folder in ("scripts", "systemd"):
+        shutil.copytree(ROOT / folder, host.disk.root / "checkout" / folder)
+    script = "/checkout/scripts/install-gate.sh"
     refused = host.container.attempt(script, "vllm")
     assert (refused.returncode, "systemd knows no vllm.service: nothing is written" in refused.stderr) == (66, True)
     assert host.container.attempt(script, "llama@").returncode == 0

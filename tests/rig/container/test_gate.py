@@ -142,6 +142,26 @@ def test_what_was_skipped_is_started_once_it_is_proven_and_stopped_when_its_hard
     assert "STOPPING (was RUNNING)" in page
 
 
+def test_one_that_only_people_start_is_theirs_to_start(host: Host) -> None:
+    """Without [Install] systemd forgets at once that it has left it out: OFF, and open, once the hardware has been seen to be well."""
+    gated(host)
+    host.run("systemctl", "disable", "--runtime", ENGINE)
+    host.add_unit(ENGINE, ENGINE_UNIT.partition("[Install]")[0])
+    host.configure(interval="1s", more_tables=f'[[engines]]\nunit = "{ENGINE}"\ngpus = "all"\n')
+    host.run("systemctl", "daemon-reload")
+    assert host.container.show(ENGINE, "UnitFileState") == {"UnitFileState": "static"}
+    assert start(host)["ActiveState"] == "inactive"  # no daemon: nobody knows, and it is left out
+    host.start()
+    host.until("it is theirs to start", lambda: gate(host) == (0, "OFF"))
+    assert "whoever starts it may" in json.loads(host.run("xidwatch", "gate", ENGINE, "--json"))["why"]
+    host.ticks_more(3)
+    assert host.container.show(ENGINE, "ActiveState") == {"ActiveState": "inactive"}  # and nobody else does
+    assert start(host)["ActiveState"] == "active"
+    host.until("it runs", lambda: gate(host) == (0, "RUNNING"))
+    host.lose_switch()
+    host.until("it is stopped", lambda: gate(host) == (2, "HELD"))
+
+
 def test_an_operators_order_goes_past_what_is_known(host: Host) -> None:
     """On hardware that is gone too: it starts, it is left alone, and when the order is taken back it is as before."""
     supervised(host)

@@ -75,10 +75,10 @@ install:  ## as a service under /opt (root); enables and starts nothing
 	@scripts/install.sh
 
 install-gate:  ## UNIT=vllm.service starts only when xidwatch says that its hardware is there and well (root)
-	@scripts/install-gate.sh "$(UNIT)"
+	@scripts/install-gate.sh "$${UNIT-}"
 
 uninstall-gate:  ## UNIT=vllm.service starts as if there were no xidwatch (root)
-	@scripts/install-gate.sh --remove "$(UNIT)"
+	@scripts/install-gate.sh --remove "$${UNIT-}"
 
 uninstall:  ## take it out again, keep the evidence (root)
 	@scripts/uninstall.sh

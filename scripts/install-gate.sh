@@ -4,7 +4,10 @@
 #
 #   scripts/install-gate.sh UNIT             scripts/install-gate.sh --remove UNIT
 #   BINDIR=/usr/local/bin  DESTDIR=
+#
+# Exit status: 0 done, 64 no name of a service, 66 no such unit, 73 it may not be written there.
 set -eu
+LC_ALL=C # or a range of letters holds those of every language
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 bindir=${BINDIR:-/usr/local/bin}
@@ -13,26 +16,50 @@ mark="# Written by xidwatch"
 
 say() { printf '%s\n' "$*" >&2; }
 
+EX_USAGE=64 EX_NOINPUT=66 EX_CANTCREAT=73
+
 die() {
+    status=$1
+    shift
     say "$call: $*"
-    exit 1
+    exit "$status"
 }
 
-# As in systemd.unit(5); above all no slash.
+# As in systemd.unit(5); above all no slash. A name without an ending is a service's, whatever dots are in it.
 check_name() {
+    [ -n "$given" ] || die $EX_USAGE "which engine? make $call UNIT=vllm.service"
+    case $given in
+        *.service) unit=$given ;;
+        *.socket | *.target | *.timer | *.mount | *.automount | *.swap | *.path | *.device | *.scope | *.slice)
+            die $EX_USAGE "'$given' is no service: a container, a scope or a socket is gated through the service that it starts or is started by"
+            ;;
+        *) unit=$given.service ;;
+    esac
     case $unit in
-        "") die "which engine? make $call UNIT=vllm.service" ;;
-        *[!a-zA-Z0-9:_.\\@-]* | .*) die "'$unit' is not the name of a unit" ;;
-        xidwatch.service) die "xidwatch is no engine" ;;
-        *.service) ;;
-        *) die "'$unit' is no service: a container or a scope is gated through the service that starts it" ;;
+        *[!a-zA-Z0-9:_.\\@-]*) die $EX_USAGE "'$unit' is not the name of a unit, which has letters, digits and : - _ . \\ @ alone" ;;
+        .* | @*) die $EX_USAGE "'$unit' is not the name of a unit" ;;
+        xidwatch.service) die $EX_USAGE "xidwatch is no engine" ;;
+    esac
+    [ "${#unit}" -lt 256 ] || die $EX_USAGE "'$unit' is not the name of a unit: it is too long"
+}
+
+# It stands in a command line of the unit and in a shell's.
+check_bindir() {
+    case $bindir in
+        *[!a-zA-Z0-9/_.+-]* | [!/]*) die $EX_USAGE "BINDIR=$bindir: an absolute path of letters, digits and / _ . + - is needed" ;;
     esac
 }
 
 # What the wheel cannot know: is there such a unit, and who else could start what is in it?
 look() {
-    systemctl cat "$unit" >/dev/null 2>&1 || die "systemd knows no $unit (systemctl list-unit-files '*.service' tells what there is)"
-    case $(systemctl show --property Type --value "$unit") in
+    systemctl cat -- "$unit" >/dev/null 2>&1 || die $EX_NOINPUT "systemd knows no $unit: nothing is written." \
+        "Is the name right (systemctl list-unit-files '*.service' tells what there is), and did systemctl daemon-reload follow its installation?"
+    case $unit in *@.service)
+        say "$unit is a template: each of its instances is gated, and each needs an [[engines]] table of its own"
+        return
+        ;;
+    esac
+    case $(systemctl show --property Type --value -- "$unit") in
         oneshot) say "$unit is of Type=oneshot: if it only starts a container, gate what keeps that container running" ;;
     esac
     if [ -x "$bindir/xidwatch" ]; then
@@ -49,17 +76,17 @@ look_at_files() {
         [ ! -e "$destdir/$place/$unit" ] || return 0
         case $unit in *@*) [ ! -e "$destdir/$place/$template" ] || return 0 ;; esac
     done
-    say "warning: there is no $unit below ${destdir:-/}: is the name right?"
+    say "warning: there is no $unit below ${destdir:-/} yet: is the name right? The gate waits for it"
 }
 
 systemd_runs() { [ -z "$destdir" ] && [ -d /run/systemd/system ]; }
 
 install_gate() {
     if [ -e "$gate" ] && ! grep -q "^$mark" "$gate"; then
-        die "$gate is there and was not written by this; move it away first"
+        die $EX_CANTCREAT "$gate is there and was not written by this; move it away first"
     fi
     mkdir -p "$(dirname "$gate")"
-    sed "s|/usr/local/bin/xidwatch|$bindir/xidwatch|" "$root/systemd/engine-gate.conf" >"$gate.new"
+    sed "s|/usr/local/bin/xidwatch|$bindir/xidwatch|g" "$root/systemd/engine-gate.conf" >"$gate.new"
     chmod 644 "$gate.new"
     mv "$gate.new" "$gate"
     say "$gate is written"
@@ -71,7 +98,7 @@ remove_gate() {
         say "$gate is not there: $unit is not gated"
         return
     }
-    grep -q "^$mark" "$gate" || die "$gate was not written by this; left alone"
+    grep -q "^$mark" "$gate" || die $EX_CANTCREAT "$gate was not written by this; left alone"
     rm -f "$gate"
     rmdir --ignore-fail-on-non-empty "$(dirname "$gate")"
     say "$gate is removed"
@@ -88,10 +115,10 @@ if [ "${1:-}" = --remove ]; then
     call=uninstall-gate
     shift
 fi
-unit=${1:-}
-case $unit in "" | *.*) ;; *) unit=$unit.service ;; esac
+given=${1:-}
 check_name
-[ -n "$destdir" ] || [ "$(id -u)" = 0 ] || die "needs root (or DESTDIR=/some/folder to look at the result first)"
+check_bindir
+[ -n "$destdir" ] || [ "$(id -u)" = 0 ] || die $EX_CANTCREAT "needs root (or DESTDIR=/some/folder to look at the result first)"
 gate=$destdir/etc/systemd/system/$unit.d/50-xidwatch.conf
 
 if [ "$call" = uninstall-gate ]; then

@@ -69,7 +69,9 @@ def test_a_unit_that_is_never_started_is_said_to_be(known: str) -> None:
 def test_a_unit_that_starts_a_container_needs_its_gpus_named() -> None:
     """Its processes are elsewhere."""
     found = of_unit(ExecStart="{ path=/usr/bin/docker ; argv[]=/usr/bin/docker run --gpus all vllm ; }")
-    assert any("name them" in cure for _, cure in found)
+    assert any("name its GPUs" in cure for _, cure in found)
+    named = of_unit(ExecStart="{ path=/usr/bin/docker ; argv[]=/usr/bin/docker run --name vllm --gpus all vllm ; }")
+    assert not any("--name" in cure for _, cure in named)
 
 
 def test_without_systemds_word_nobody_knows(tmp_path: Path) -> None:

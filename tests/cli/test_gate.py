@@ -81,12 +81,14 @@ def test_a_name_without_its_ending_is_a_service(place: Path) -> None:
     assert cli.main(["gate", r"llama\x2dcpp@0"]) == 0
 
 
-@pytest.mark.parametrize("unit", ["../../etc/shadow", "a b", ".service", "vllm.service\n", "x" * 300, "ü"])
+@pytest.mark.parametrize(
+    "unit", ["../../etc/shadow", "a b", ".service", "vllm.service\n", "x" * 300, "ü", "vllm.socket", "docker-5f0c.scope"]
+)
 def test_what_can_be_no_unit_is_refused(place: Path, unit: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Least of all a path."""
     assert cli.main(["gate", unit]) == 64
     assert cli.main(["gate", unit, "--open-for", "1h", "--reason", "x"]) == 64
-    assert "is not the name of a unit" in capsys.readouterr().err
+    assert "is not the name of a service" in capsys.readouterr().err
     assert list(place.iterdir()) == []
 
 
@@ -251,6 +253,14 @@ def test_maintenance_is_not_believed_of_an_old_word(place: Path, capsys: pytest.
     written(place, {UNIT: LATCHED}, maintenance=WORK, age_s=3600.0)
     assert cli.main(["gate", UNIT]) == 3
     assert "maintenance" not in capsys.readouterr().out
+
+
+def test_who_is_still_on_its_gpus_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By what is there now, and not by what a program asks for."""
+    why = f"not proven yet: gpu:0000:11:00.0: process {os.getpid()} is still on it"
+    written(place, {UNIT: EngineState(state="PROVING", since=SINCE, may_start=False, why=why)})
+    assert cli.main(["gate", UNIT]) == 2
+    assert f"\n  process {os.getpid()} is {Path('/proc/self/comm').read_text().strip()}, state R" in capsys.readouterr().out
 
 
 def test_a_long_reason_is_shown_by_its_beginning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,7 +111,7 @@ def test_a_dry_run_prints_no_more_than_is_asked_for(host: Host, capsys: pytest.C
 
 
 def test_a_dry_run_prints_and_writes_nothing(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    """Table, configuration and baseline, word for word; the folder is as it was."""
+    """Table, configuration, and the baseline in a few words; the folder is as it was."""
     host.library.gpu(0, compute_pids="4711")
     host.library.every_gpu(nvmlDeviceGetSerial="error 3")
     before = sorted(host.folder.rglob("*"))
@@ -244,6 +244,10 @@ def test_json_is_one_document(host: Host, capsys: pytest.CaptureFixture[str]) ->
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (found["obstacles"], found["accepted"], found["engines"][0]["unit"]) == ([], "", "vllm.service")
     assert found["baseline"]["not_managed"] == {"0000:21:00.0": "given to virtual machines (vfio-pci)"}
+    assert (found["baseline"]["provisional"], found["baseline"]["accepted"]["uid"]) == (False, os.getuid())
+    assert parse_config(tomllib.loads(found["config"])).kernel_log == str(host.kernel.path)
+    assert host.init("--dry-run", "--force") == 0
+    assert "# not managed, and so never missed: 0000:21:00.0\n" in capsys.readouterr().out
 
 
 def test_a_configuration_that_is_refused_is_78_and_stays(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

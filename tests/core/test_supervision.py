@@ -581,6 +581,22 @@ def test_a_gpu_that_it_never_had_for_itself_may_be_in_use() -> None:
     assert orders(night.settle()) == [START]
 
 
+def test_a_container_without_a_name_is_no_stranger() -> None:
+    """Its processes are in no group of the unit's: while it runs they pass for nobody else's, and what is left of it is a leftover."""
+    night = Night()
+    night.unit(starts_container=1)
+    for gpu in GPUS:
+        night.set(gpu, {"compute_pids": "9000"})
+    night.tick()
+    assert night.gate.shared == ()
+    night.lose_and_stop().mended()
+    night.set(GPU, {"compute_pids": "9000"})
+    assert orders(night.ticks(8)) == []
+    assert "process 9000 is still on it" in night.gate.why
+    night.set(GPU, {"compute_pids": ""})
+    assert orders(night.settle()) == [START]
+
+
 # ---------------------------------------------------------------------------------------------------------- small things
 
 

@@ -93,7 +93,7 @@ def test_an_engine_at_work_is_told_whole(host: EngineHost, page: Page) -> None:
         "prompt_tokens_per_second": Missing.NOT_ASKED,
         "generated_tokens_per_second": Missing.NOT_ASKED,
     }
-    assert set(told) == {*engine_units.QUANTITIES, *PROCESSES, *engine_metrics.QUANTITIES, "metrics_status", "server"}
+    assert set(told) == {*engine_units.QUANTITIES, *PROCESSES, *engine_metrics.QUANTITIES, "metrics_status", "server", "starts_container"}
     assert set(told) <= set(BY_NAME)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.core.model import Missing
+from xidwatch.probes import engine_containers
 from xidwatch.probes.child import Listener
 from xidwatch.probes.engine_units import blocks, is_booted, systemctl
 
@@ -30,7 +31,6 @@ MOST_BYTES = 1024 * 1024
 MOST_CONTAINERS = 1000
 NEVER_STARTED = frozenset({"disabled", "masked", "masked-runtime"})
 RESTARTED = frozenset({"always", "unless-stopped", "on-failure"})
-CONTAINER_TOOLS = ("docker ", "docker-compose ", "podman ", "nerdctl ")
 DROP_IN_PLACES = ("etc/systemd/system", "run/systemd/system")
 GATE_DROP_INS = "*.service.d/50-xidwatch*.conf"  # of scripts/install-gate.sh
 PERSISTENCED = "nvidia-persistenced.service"
@@ -75,9 +75,16 @@ def of_engine(unit: str, known: Mapping[str, Properties] | None) -> Iterator[Che
             "engines", unit, WARNING, f"is {said['UnitFileState']}: it is never started", f"systemctl enable {unit}, if it is to run"
         )
     yield _gate(unit, said)
-    if any(tool in said.get("ExecStart", "") for tool in CONTAINER_TOOLS):
-        text = "starts a container, whose processes are not in its control group: its GPUs are not found by themselves"
-        yield Check("engines", unit, WARNING, text, 'name them: gpus = "all", or their addresses; and stop the container in ExecStop=')
+    starts = engine_containers.wanted(said.get("ExecStart", ""))
+    if starts.any and not starts.names | starts.parents:
+        text = "starts a container without a --name, whose processes are in no group of the unit's: they and its GPUs are not found"
+        yield Check(
+            "engines",
+            unit,
+            WARNING,
+            text,
+            'give it a --name, or name its GPUs (gpus = "all", or their addresses); and stop the container in ExecStop=',
+        )
 
 
 def _gate(unit: str, said: Properties) -> Check:

@@ -38,6 +38,7 @@ DOUBTS = {
     "dead": "the daemon is gone without a word (killed or crashed)",
     "replayed": "the state file is of a replay, and says nothing about this host",
 }
+OTHER_KINDS = (".socket", ".target", ".timer", ".mount", ".automount", ".swap", ".path", ".device", ".scope", ".slice")
 START = "`systemctl start xidwatch`; if it does not stay, `journalctl -u xidwatch` tells why"
 RESTART = "`systemctl restart xidwatch` (a reload does not take new engines)"
 EXIT_CODES = """\
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     """See EXIT_CODES."""
     unit = full_name(arguments.unit)
     if arguments.unit and not unit:
-        return _refuse(EX_USAGE, f"{arguments.unit!r} is not the name of a unit")
+        return _refuse(EX_USAGE, f"{arguments.unit!r} is not the name of a service")
     if arguments.reset or arguments.open_for or arguments.close:
         if not unit:
             return _refuse(EX_USAGE, "which engine? Name its unit")
@@ -115,7 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def full_name(unit: str) -> str:
-    """`vllm` is `vllm.service`; empty for what can be no unit (systemd.unit(5)), least of all a path."""
+    """`vllm` is `vllm.service`; empty for what can be no service (systemd.unit(5)), least of all a path."""
+    if unit.endswith(OTHER_KINDS):
+        return ""
     name = unit if unit.endswith(".service") else f"{unit}.service"
     good = all(sign.isascii() and (sign.isalnum() or sign in ":-_.\\@") for sign in name)
     return name if unit and good and not name.startswith(".") and len(name) < 256 else ""
@@ -250,6 +253,7 @@ def show(answers: list[Answer], *, as_json: bool) -> int:
         print("\n".join(describe(each) for each in answers))
         for each in answers:
             print("".join(f"  {clean(rung)}\n" for rung in each.engine.recovery) if each.engine else "", end="")
+        print("".join(f"  {clean(line)}\n" for line in _holders(answers)), end="")
         if on := next((each.maintenance for each in answers if each.maintenance), None):
             print(clean(f"  maintenance until {on.until}, by {on.by or 'nobody known'}: {on.reason}  (nothing is acted on)"))
     sys.stdout.flush()  # where both go to one journal the reason stands before the hint
@@ -257,6 +261,16 @@ def show(answers: list[Answer], *, as_json: bool) -> int:
         if each.code != OPEN and (each.unit or each.step) and not as_json:
             print(f"xidwatch: {hint(each)}", file=sys.stderr)
     return verdict(answers)
+
+
+def _holders(answers: list[Answer]) -> list[str]:
+    """Who is still on its GPUs, where that keeps one closed."""
+    reasons = [each.why for each in answers if each.code == CLOSED and "still on it" in each.why]
+    if not reasons:
+        return []
+    from xidwatch.cli import holders
+
+    return list(holders.named(reasons))
 
 
 def describe(each: Answer) -> str:

@@ -22,7 +22,7 @@ from xidwatch.config import DEFAULT_CONFIG, Config, ConfigError, Rules, both, lo
 from xidwatch.core import suspects
 from xidwatch.core.suspects import EngineSuspect
 from xidwatch.records import files, offer
-from xidwatch.records.baseline import NAME, encode
+from xidwatch.records.baseline import NAME, Baseline, encode
 from xidwatch.records.offer import Offered
 from xidwatch.report import found
 
@@ -98,8 +98,8 @@ def _run(arguments: argparse.Namespace) -> int:
     source = open_source(arguments, config, rules, anew=arguments.force, write=not arguments.dry_run)
     try:
         engines = _engines(arguments, source.offered)
-        _show(arguments, source, engines)
         text = template.text(config, source.offered.rails, engines)
+        _show(arguments, source, engines, text)
         parts = _parts(arguments, source)
         if arguments.dry_run:
             return _dry_run(arguments, source, text, parts)
@@ -151,17 +151,20 @@ def _engines(arguments: argparse.Namespace, offered: Offered) -> tuple[EngineSus
 # -------------------------------------------------------------------------------------------------------------- to be seen
 
 
-def _show(arguments: argparse.Namespace, source: Source, engines: tuple[EngineSuspect, ...]) -> None:
+def _show(arguments: argparse.Namespace, source: Source, engines: tuple[EngineSuspect, ...], text: str) -> None:
+    """For programs, of a dry run, also both files as they would be."""
     offered = source.offered
     if arguments.json:
-        plain = offer.to_plain(offered)
-        print(json.dumps({**plain, "accepted": source.accepted, "engines": [_plain(each) for each in engines]}, indent=1))
+        plain = {**offer.to_plain(offered), "accepted": source.accepted, "engines": [_plain(each) for each in engines]}
+        if arguments.dry_run:
+            plain |= {"baseline": json.loads(encode(_as_accepted(source))), "config": text}
+        print(json.dumps(plain, indent=1))
     else:
         print("\n".join(found.table(offered, engines)))
-    for text in (*source.remarks, *offered.remarks):
-        _say(text)
-    for text in offered.obstacles:
-        _say(f"stands against accepting this: {text}")
+    for said in (*source.remarks, *offered.remarks):
+        _say(said)
+    for said in offered.obstacles:
+        _say(f"stands against accepting this: {said}")
 
 
 def _plain(engine: EngineSuspect) -> Mapping[str, object]:
@@ -174,13 +177,24 @@ def _dry_run(arguments: argparse.Namespace, source: Source, text: str, parts: tu
     if not arguments.json and "config" in parts:
         print(f"\n# --- {_config_path(arguments)}\n{text}", end="")
     if not arguments.json and "baseline" in parts and not refused:
-        written = offer.as_accepted(source.offered, SystemClock().now(), os.getuid(), user())
-        print(f"\n# --- {arguments.state_dir / NAME}\n{json.dumps(json.loads(encode(written)), indent=1)}")
+        print(f"\n# --- {arguments.state_dir / NAME}\n{_summary(_as_accepted(source))}")
     if refused:
         instead = "the one there is would stay as it is" if _stays(source) else "it would be written as provisional, which proves nothing"
         _say(f"the baseline would not be accepted: {instead}")
     _say("nothing was written")
     return FAILED if refused else 0
+
+
+def _as_accepted(source: Source) -> Baseline:
+    return offer.as_accepted(source.offered, SystemClock().now(), os.getuid(), user())
+
+
+def _summary(written: Baseline) -> str:
+    """Of a file for programs what a person has to know; who they are stands in the table."""
+    by = f", by the word of {written.accepted.by}" if written.accepted else ""
+    left = f"\n# not managed, and so never missed: {', '.join(sorted(written.not_managed))}" if written.not_managed else ""
+    all_of_it = "# the whole file: xidwatch init --dry-run --json, under `baseline`"
+    return f"# {offer.count(written.members)} as in the table above are what should be here{by}{left}\n{all_of_it}"
 
 
 def _ask_whether_that_is_all(arguments: argparse.Namespace, offered: Offered) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any
 
+from xidwatch.cli import holders
 from xidwatch.cli.gate import brief
 from xidwatch.clock import BOOT_ID
 from xidwatch.places import STATE_FILE, find_run_dir
@@ -81,6 +82,7 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     lines += _baseline(shown)
     for unit, engine in sorted(shown.engines.items()):
         lines += _engine(unit, engine)
+        lines += [f"      {clean(line)}" for line in (holders.named([engine.why]) if fresh == "fresh" else ())]
     for name, probe in sorted(shown.probes.items()):
         stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
         why = f": {clean(probe.text)}" if probe.text and not probe.success else ""

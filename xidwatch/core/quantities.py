@@ -145,7 +145,11 @@ TABLE: tuple[Quantity, ...] = (
     Quantity("exit_code", "how the main process ended: 0 not yet, 1 exited, 2 killed, 3 dumped core", _UNIT + "ExecMainCode"),
     Quantity("exit_status", "its exit status, or the signal that ended it", _UNIT + "ExecMainStatus"),
     Quantity("state_seconds", "time since the unit's state changed", _UNIT + "StateChangeTimestampMonotonic"),
-    Quantity("processes", "processes in its control group, whatever has become of its main one", "cgroup.procs below its group"),
+    Quantity(
+        "processes",
+        "processes in its control group and in those of the containers it starts, whatever has become of its main one",
+        "cgroup.procs below its groups",
+    ),
     Quantity("resident_bytes", "sum of their resident memory; what they share counts for each", "/proc/PID/stat, field 24"),
     Quantity(
         "processes_uninterruptible",
@@ -269,7 +273,10 @@ TABLE: tuple[Quantity, ...] = (
         "unit_file_state", "whether it starts with the host: enabled, disabled, masked, static ...", _UNIT + "UnitFileState", fact=True
     ),
     Quantity("control_group", "its control group", _UNIT + "ControlGroup, else looked for", fact=True),
-    Quantity("pids", "processes in its control group", "cgroup.procs below its group", fact=True),
+    Quantity("starts_container", "1 its command starts a container (docker, podman, nerdctl)", _UNIT + "ExecStart", fact=True),
+    Quantity(
+        "pids", "processes in its control group, and in those of the containers it starts", "cgroup.procs below its groups", fact=True
+    ),
     Quantity("server", "what kind of engine it is, by the names of its metrics", _METRICS + "prefix", fact=True),
     Quantity("gpus", "GPUs an engine has been seen to use", "NVML's processes of each GPU, joined with those of the unit", fact=True),
     Quantity("functions_unread", "PCI ports, GPUs and drives left out, since there are too many of them", _SYSFS + "class", fact=True),

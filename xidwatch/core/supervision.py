@@ -144,7 +144,7 @@ def look(now: Step, engine: GateSettings, given: Input, at: Moment) -> Seen:
         reset_by=reset_by,
         overridden=engine.unit in state.opened,
         stands_on=_settled(engine, stands_on) if is_tick else None,
-        shared=_shared(state, stands_on) if is_tick else None,
+        shared=_shared(state, engine, stands_on) if is_tick else None,
     )
 
 
@@ -175,14 +175,22 @@ def _settled(engine: GateSettings, stands_on: Under) -> tuple[tuple[str, ...], s
     return (tuple(place.name for place in stands_on.gpus), hardware.setting(engine)) if is_whole else None
 
 
-def _shared(state: State, stands_on: Under) -> tuple[str, ...] | None:
-    """Where somebody computes who is no engine of ours; None when that could not be seen of all."""
+def _shared(state: State, engine: GateSettings, stands_on: Under) -> tuple[str, ...] | None:
+    """Where somebody computes who is no engine of ours; None when that could not be seen of all.
+
+    Of one that starts a container and has no process on any GPU itself, that is the container, which is not known by its name.
+    """
     if not all(isinstance(each, str) and not isinstance(each, Missing) for each in proof.named_by_engines(state)):
         return None  # its own processes would pass for somebody else's
     own = proof.processes_of_engines(state)
     told = {place.name: state.readings.get(subject, {}).get("compute_pids") for place, subject in stands_on.gpus.items()}
     if not all(isinstance(pids, str) and not isinstance(pids, Missing) for pids in told.values()):
         return None
+    units = [state.readings.get(Subject("engine", name), {}) for name in (engine.unit, engine.after_incident_unit)]
+    starts_container = any(values.get("starts_container") == 1 for values in units)
+    itself = {pid for values in units for pid in hardware.words(values.get("pids"))}
+    if starts_container and not any(hardware.words(pids) & itself for pids in told.values()):
+        return ()
     return tuple(place for place, pids in told.items() if hardware.words(pids) - own)
 
 

@@ -21,9 +21,10 @@ from typing import Any
 
 from xidwatch.core.loopback import Endpoint
 from xidwatch.core.model import Missing, Subject, Value
-from xidwatch.probes import engine_http, engine_metrics, engine_processes, engine_units
+from xidwatch.probes import engine_containers, engine_http, engine_metrics, engine_processes, engine_units
 from xidwatch.probes.base import Ask, Emit, Probe
 from xidwatch.probes.child import Listener
+from xidwatch.probes.engine_containers import DOCKER_ROOT, Containers, Wanted
 from xidwatch.probes.engine_metrics import Mark
 from xidwatch.probes.engine_processes import Group, Waits
 
@@ -56,6 +57,7 @@ class Engine:
     unit: str
     endpoint: Endpoint | None = None
     group: Path | None = None
+    containers: Wanted = field(default_factory=Wanted)
     waits: Waits = field(default_factory=Waits)
     mark: Mark | None = None
     latest: dict[str, Value] = field(default_factory=dict)
@@ -67,7 +69,7 @@ class Engine:
 
 
 def create(options: Mapping[str, Any]) -> Probe:
-    """Options: `engines`, each with `unit` and perhaps `metrics`; `systemctl`, `run_root`, `cgroup_root`, `proc_root` for other places.
+    """Options: `engines`, each with `unit` and perhaps `metrics`; `systemctl` and the roots of run, cgroup, proc and docker elsewhere.
 
     Raises ValueError for metrics that are not on loopback.
     """
@@ -80,6 +82,7 @@ def create(options: Mapping[str, Any]) -> Probe:
         run_root=Path(str(options.get("run_root", "/run"))),
         cgroup_root=Path(str(options.get("cgroup_root", "/sys/fs/cgroup"))),
         proc_root=Path(str(options.get("proc_root", "/proc"))),
+        docker_root=Path(str(options.get("docker_root", DOCKER_ROOT))),
     )
 
 
@@ -96,6 +99,7 @@ class EngineProbe:
         run_root: Path,
         cgroup_root: Path,
         proc_root: Path,
+        docker_root: Path = DOCKER_ROOT,
         monotonic: Callable[[], float] = time.monotonic,
         listener: Listener | None = None,
         ask_pages: Callable[..., dict[str, engine_http.Answer]] = engine_http.ask_all,
@@ -105,6 +109,7 @@ class EngineProbe:
         self._run_root = run_root
         self._cgroup_root = cgroup_root
         self._proc_root = proc_root
+        self._containers = Containers(cgroup_root, docker_root)
         self._monotonic = monotonic
         self._processes_until = 0.0  # monotonic
         self._listener = listener or Listener(engine_units.MOST_BYTES, monotonic=monotonic)
@@ -150,6 +155,8 @@ class EngineProbe:
             why = answer if isinstance(answer, Missing) else Missing.ABSENT
             return {name: dict.fromkeys(engine_units.QUANTITIES, why) for name in names}
         blocks = engine_units.blocks(answer.decode("utf-8", "replace"))
+        for engine in self._engines:
+            engine.containers = engine_containers.wanted(blocks.get(engine.unit, {}).get(engine_units.COMMAND, ""))
         return {name: engine_units.readings(blocks.get(name), self._monotonic()) for name in names}
 
     def _report_unit(self, engine: Engine, values: dict[str, Value], emit: Emit) -> None:
@@ -179,7 +186,11 @@ class EngineProbe:
         if isinstance(group, Missing):
             self._tell(engine, dict.fromkeys(PROCESSES, group), emit)
             return
-        values: dict[str, Value] = {"processes": len(group.pids), "pids": " ".join(map(str, group.pids))}
+        values: dict[str, Value] = {
+            "starts_container": int(engine.containers.any),
+            "processes": len(group.pids),
+            "pids": " ".join(map(str, group.pids)),
+        }
         self._tell(engine, values | self._of_each(engine, group), emit)
 
     def _of_each(self, engine: Engine, group: Group) -> dict[str, Value]:
@@ -196,14 +207,20 @@ class EngineProbe:
         }
 
     def _read_group(self, engine: Engine) -> Group | Missing:
-        if engine.group is None:
-            return self._without_group(engine)
         try:
-            return engine_processes.read(engine.group, self._proc_root, lambda: self._monotonic() >= self._processes_until)
+            group = self._own_group(engine)
+            if not isinstance(group, Missing):
+                self._containers.add(group, engine.containers, self._proc_root)
+            return group
         except PermissionError:
             return Missing.DENIED
         except (OSError, ValueError):
             return Missing.MALFORMED
+
+    def _own_group(self, engine: Engine) -> Group | Missing:
+        if engine.group is None:
+            return self._without_group(engine)
+        return engine_processes.read(engine.group, self._proc_root, lambda: self._monotonic() >= self._processes_until)
 
     def _without_group(self, engine: Engine) -> Group | Missing:
         """No group, no process: where units have groups that can be seen from here, and nothing says that this one runs."""

@@ -43,6 +43,13 @@ class Group:
         """Processes with such a thread."""
         return len({pid for pid, _ in self.uninterruptible.values()})
 
+    def join(self, other: Group) -> None:
+        """Both are one from here on."""
+        self.pids = sorted({*self.pids, *other.pids})
+        self.resident_bytes += other.resident_bytes
+        self.uninterruptible |= other.uninterruptible
+        self.whole = self.whole and other.whole
+
 
 @dataclass(slots=True)
 class Waits:
@@ -59,7 +66,7 @@ class Waits:
 def find(cgroup_root: Path, unit: str) -> Path | None:
     """The control group of a unit that systemd cannot be asked about: units stand in slices, and slices in slices."""
     for hierarchy in HIERARCHIES:
-        for place in _slices(cgroup_root / hierarchy):
+        for place in slices(cgroup_root / hierarchy):
             if (place / unit / "cgroup.procs").exists():
                 return place / unit
     return None
@@ -71,7 +78,8 @@ def at(cgroup_root: Path, control_group: str) -> Path | None:
     return next((place for place in places if (place / "cgroup.procs").exists()), None)
 
 
-def _slices(root: Path) -> Iterator[Path]:
+def slices(root: Path) -> Iterator[Path]:
+    """A hierarchy's own group and its slices, outer ones first."""
     waiting, seen = [root], 0
     while waiting and seen < MOST_SLICES:
         place = waiting.pop(0)

@@ -23,6 +23,7 @@ from xidwatch.core.model import Missing, Value
 PLACES = ("/usr/bin/systemctl", "/bin/systemctl")
 MOST_BYTES = 256 * 1024
 U64_DIGITS = 20
+COMMAND = "ExecStart"  # may hold secrets: it is no reading
 CHANGED = "StateChangeTimestampMonotonic"
 
 
@@ -64,7 +65,7 @@ def systemctl() -> str:
 
 def question(command: str, units: Iterable[str]) -> list[str]:
     """The words of one call for all of them."""
-    names = ("Id", "Names", *(name for _, name, _ in TABLE), CHANGED)
+    names = ("Id", "Names", *(name for _, name, _ in TABLE), CHANGED, COMMAND)
     return [command, "show", "--no-pager", f"--property={','.join(names)}", "--", *units]
 
 

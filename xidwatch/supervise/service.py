@@ -20,14 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xidwatch.core.model import Missing
-from xidwatch.probes import engine_processes, engine_units
+from xidwatch.probes import engine_containers, engine_processes, engine_units
 from xidwatch.probes.child import Listener
+from xidwatch.probes.engine_containers import Containers, Wanted
+from xidwatch.probes.engine_processes import Group
 
 FLAGS = {"start": ["--no-block"], "stop": ["--no-block"], "kill": ["--signal=TERM"]}  # kill: the whole control group, by default
 ANSWER_SECONDS = 10.0  # process 1 may have a hundred units to stop first
 PROPERTIES = (
     "Id", "Names", "LoadState", "UnitFileState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "Job",
-    "ConditionResult", "NRestarts", "ExecMainStatus", "UID",
+    "ConditionResult", "NRestarts", "ExecMainStatus", "UID", engine_units.COMMAND,
 )  # fmt: skip
 DOWN = ("inactive", "failed")
 CGROUPS, PROC = Path("/sys/fs/cgroup"), Path("/proc")
@@ -95,6 +97,8 @@ class Service:
         self._told: Mapping[str, object] = {}
         self._listener = listener or Listener(engine_units.MOST_BYTES, monotonic=monotonic, hears_errors=True)
         self._group: Path | None = None
+        self._containers = Containers(cgroup_root)
+        self._wanted = Wanted()
 
     def show(self) -> Shown | None:
         """None when systemd does not answer."""
@@ -106,6 +110,7 @@ class Service:
         if told is None:
             return None
         shown = _read(told)
+        self._wanted = engine_containers.wanted(told.get(engine_units.COMMAND, ""))
         if shown.control_group:
             self._group = engine_processes.at(self._cgroup_root, shown.control_group) or self._group
         self._tell(shown)
@@ -119,11 +124,14 @@ class Service:
         return " ".join(answer.decode("utf-8", "replace").split())
 
     def processes(self) -> list[int]:
-        """What lives in its control group, or in the one it had: systemd forgets the name of a group before it is empty. Raises OSError."""
+        """What lives in its control group, or in the one it had, and in its containers'. Raises OSError.
+
+        Systemd forgets the name of a group before it is empty.
+        """
         group = self._group if self._group is not None else engine_processes.find(self._cgroup_root, self.unit)
-        if group is None:
-            return []
-        return engine_processes.read(group, self.proc_root).pids
+        found = engine_processes.read(group, self.proc_root) if group is not None else Group()
+        self._containers.add(found, self._wanted, self.proc_root)
+        return found.pids
 
     def _tell(self, shown: Shown) -> None:
         values = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 
@@ -72,6 +73,30 @@ def test_a_program_that_is_gone_does_not_keep_it_down(host: Host) -> None:
     assert "engine.service starts without being gated" in host.run("journalctl", "--output=cat", f"--unit={ENGINE}")
 
 
+def test_a_program_that_is_broken_fails_it_and_says_so(host: Host) -> None:
+    """Its environment has lost a module: the engine is not started, and it is not left out in silence either."""
+    gated(host)
+    host.run("sh", "-c", "mv /opt/xidwatch/lib/python3*/site-packages/msgspec /opt/xidwatch/gone")
+    assert host.container.attempt("systemctl", "start", ENGINE).returncode == 1
+    host.until("systemd gives up", lambda: host.container.show(ENGINE, "ActiveState") == {"ActiveState": "failed"})
+    said = host.run("journalctl", "--output=cat", "--priority=crit", f"--unit={ENGINE}")
+    assert "exit status 1, see above): engine.service is not started" in said
+    assert "next: make install puts xidwatch right" in said
+
+
+def test_a_unit_that_systemd_does_not_know_is_refused(host: Host) -> None:
+    """Nothing is written for it; a template is known by its own name."""
+    host.add_unit("llama@.service", ENGINE_UNIT)
+    host.run("systemctl", "daemon-reload")
+    for folder in ("scripts", "systemd"):
+        shutil.copytree(ROOT / folder, host.disk.root / "checkout" / folder)
+    script = "/checkout/scripts/install-gate.sh"
+    refused = host.container.attempt(script, "vllm")
+    assert (refused.returncode, "systemd knows no vllm.service: nothing is written" in refused.stderr) == (66, True)
+    assert host.container.attempt(script, "llama@").returncode == 0
+    assert host.container.attempt(script, "llama@0").returncode == 0
+
+
 def test_the_answer_is_quick(host: Host) -> None:
     """Well below what anybody would notice at the start of an engine."""
     host.start()
@@ -115,6 +140,26 @@ def test_what_was_skipped_is_started_once_it_is_proven_and_stopped_when_its_hard
     page = host.container.attempt("xidwatch", "report").stdout
     assert "WHAT THE GATE DID" in page
     assert "STOPPING (was RUNNING)" in page
+
+
+def test_one_that_only_people_start_is_theirs_to_start(host: Host) -> None:
+    """Without [Install] systemd forgets at once that it has left it out: OFF, and open, once the hardware has been seen to be well."""
+    gated(host)
+    host.run("systemctl", "disable", "--runtime", ENGINE)
+    host.add_unit(ENGINE, ENGINE_UNIT.partition("[Install]")[0])
+    host.configure(interval="1s", more_tables=f'[[engines]]\nunit = "{ENGINE}"\ngpus = "all"\n')
+    host.run("systemctl", "daemon-reload")
+    assert host.container.show(ENGINE, "UnitFileState") == {"UnitFileState": "static"}
+    assert start(host)["ActiveState"] == "inactive"  # no daemon: nobody knows, and it is left out
+    host.start()
+    host.until("it is theirs to start", lambda: gate(host) == (0, "OFF"))
+    assert "whoever starts it may" in json.loads(host.run("xidwatch", "gate", ENGINE, "--json"))["why"]
+    host.ticks_more(3)
+    assert host.container.show(ENGINE, "ActiveState") == {"ActiveState": "inactive"}  # and nobody else does
+    assert start(host)["ActiveState"] == "active"
+    host.until("it runs", lambda: gate(host) == (0, "RUNNING"))
+    host.lose_switch()
+    host.until("it is stopped", lambda: gate(host) == (2, "HELD"))
 
 
 def test_an_operators_order_goes_past_what_is_known(host: Host) -> None:

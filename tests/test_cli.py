@@ -26,7 +26,7 @@ def run(*words: str, stdout: int = subprocess.PIPE) -> tuple[int, str, str]:
     for stream in (started.stdout, started.stderr):
         if stream:
             stream.close()
-    return started.wait(timeout=30), said, errors
+    return started.wait(timeout=60), said, errors
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     assert process.stderr
     errors = process.stderr.read()
     process.stderr.close()
-    return process.wait(timeout=30), errors
+    return process.wait(timeout=60), errors
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
@@ -151,7 +151,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert head.stdout
     assert head.stdout.read() == "line 0\n"
     head.stdout.close()
-    head.wait(timeout=30)
+    head.wait(timeout=60)
     assert ended(talking) == (141, "")
 
 

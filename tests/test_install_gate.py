@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def call(script: Path, folder: Path, *words: str, **settings: str) -> tuple[int, str]:
     """Exit status, and what it said; below a scratch folder, where no systemd is asked."""
     environment = {**os.environ, "DESTDIR": str(folder), **settings}
-    done = subprocess.run([str(script), *words], env=environment, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([str(script), *words], env=environment, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stderr
 
 

@@ -168,7 +168,7 @@ def test_in_one_journal_the_reason_stands_before_the_hint(place: Path) -> None:
     both = place / "journal"
     with both.open("wb") as out:
         words = [sys.executable, "-m", "xidwatch", "gate", UNIT, "--state-dir", str(place / "nothing")]
-        subprocess.run(words, cwd=ROOT, stdout=out, stderr=out, timeout=30, check=False)
+        subprocess.run(words, cwd=ROOT, stdout=out, stderr=out, timeout=60, check=False)
     first, second = both.read_text().splitlines()
     assert first.startswith("vllm.service: unknown: ")
     assert second.startswith("xidwatch: ")
@@ -460,7 +460,7 @@ def test_a_reset_is_the_daemons_to_take(place: Path, capsys: pytest.CaptureFixtu
 def test_an_answer_imports_little(place: Path) -> None:
     """The start of an engine waits for it: nothing of the daemon, of the watch, of the configuration or of the report is loaded."""
     script = "import sys; from xidwatch import cli; cli.main(['gate', 'vllm.service']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     loaded = {name for name in done.stdout.splitlines()[-1].split() if name.startswith("xidwatch.")}
     assert loaded == {
         "xidwatch.cli",

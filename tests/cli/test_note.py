@@ -32,7 +32,7 @@ def daemon(folder: Path, answer: Answer) -> Iterator[None]:
         thread.start()
         yield
         os.write(write, b"x")
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     os.close(write)
     control.close()
 

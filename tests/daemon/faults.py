@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.daemon.harness import LoopDisk, Rig, poll_until
+from tests.daemon.harness import PATIENCE_SECONDS, LoopDisk, Rig, poll_until
 from tests.fakes.engine import EngineHost, Page
 from tests.fakes.hwmon import HwmonTree
 from tests.fakes.nvml_library import NvmlLibrary
@@ -73,7 +73,7 @@ class SilentDisk:
         """It answers again, also whoever waits."""
         self._below.thaw()
         if self._writer:
-            self._writer.wait(20)
+            self._writer.wait(PATIENCE_SECONDS)
             self._writer = None
 
     def unmount(self) -> None:
@@ -90,7 +90,7 @@ class SilentDisk:
 
 
 def _command(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, text=True, timeout=20)
+    subprocess.run(words, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
 # ----------------------------------------------------------------------------------------------------------- sources

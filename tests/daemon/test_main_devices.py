@@ -11,7 +11,7 @@ import pytest
 from tests.daemon.harness import Rig, Running
 from xidwatch.records import baseline
 
-SLOW = "20s"  # longer than a test waits: what is noticed was not noticed by a tick
+SLOW = "100s"  # longer than a test waits: what is noticed was not noticed by a tick
 GPU = "0000:13:00.0"
 GPUS = ("0000:11:00.0", "0000:12:00.0", GPU, "0000:14:00.0")
 SWITCH = "0000:0f:00.0"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, has_ended, numbers
+from tests.daemon.harness import PATIENCE_SECONDS, Rig, has_ended, numbers
 
 INTERVAL_SECONDS = 0.5
 BAD_TICKS = (1, 2, 3)
@@ -44,7 +44,7 @@ def _fill(disk: Path) -> None:
 
 
 def _remount(how: str) -> Callable[[Path], object]:
-    return lambda disk: subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True, timeout=20)
+    return lambda disk: subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True, timeout=60)
 
 
 REFUSALS = {
@@ -62,7 +62,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip(f"needs the right to mount: {mounted.stderr.strip()}")
     yield place
-    subprocess.run(["umount", "-l", str(place)], check=True, timeout=20)
+    subprocess.run(["umount", "-l", str(place)], check=True, timeout=60)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_what_a_disk_refused_is_on_it_as_soon_as_it_takes_it(rig: Rig, disk: Pat
     if refusal.is_for_a_successor:
         (recorder,) = rig.processes("recorder")
         os.kill(recorder.pid, signal.SIGKILL)
-        assert has_ended(recorder.pid, 5.0)
+        assert has_ended(recorder.pid, PATIENCE_SECONDS)
     refusal.begin(disk)
     for number in BAD_TICKS:
         rig.kernel.says(XID_43.format(number))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, has_ended, missing_reasons, open_gate, poll_until, settled
+from tests.daemon.harness import PATIENCE_SECONDS, Rig, Running, has_ended, missing_reasons, open_gate, poll_until, settled
 from tests.fakes.nvml_library import NvmlLibrary
 from xidwatch.records import dumps
 from xidwatch.records.power_trace import iso_us
@@ -147,7 +147,7 @@ def test_a_library_that_aborts_takes_its_worker_only(rig: Rig, nvml_library: Nvm
     running = start(rig, nvml_library)
     before = holder(rig)
     nvml_library.gpu(1, nvmlDeviceGetHandleByPciBusId_v2="abort")
-    assert has_ended(before, 5.0)
+    assert has_ended(before, PATIENCE_SECONDS)
     running.line("nvml: the worker process ended")
     until_success(running, 0)  # the tick it broke is over: what is shown from here on is not from before
     nvml_library.gpu(1, nvmlDeviceGetHandleByPciBusId_v2=None)
@@ -281,7 +281,7 @@ def test_after_a_fatal_xid_the_driver_is_called_no_more(rig: Rig, nvml_library: 
     nvml_library.every_gpu(every="error 15")
     rig.kernel.says(LOST)
     running.line("RELEASE_DRIVER .* ok")
-    assert has_ended(before, 5.0)
+    assert has_ended(before, PATIENCE_SECONDS)
     poll_until("nobody holds the driver", lambda: not rig.processes("nvml"))
     stood_at = nvml_library.calls()
     running.ticks_more(6)  # 3 s: a drain of the buffers would have come

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, has_ended, numbers
+from tests.daemon.harness import PATIENCE_SECONDS, Rig, Running, has_ended, numbers
 from xidwatch.daemon.acting import RECORD_LATE
 from xidwatch.records import dumps
 
@@ -57,7 +57,7 @@ def test_a_frozen_disk_delays_neither_tick_nor_edge_nor_action(rig: Rig) -> None
     status, seconds = running.terminate()
     assert (status, running.ours(seconds) < 4.0) == (1, True)  # its last words are not on the disk, and it says so
     disk.thaw()
-    assert has_ended(recorder.pid, 10.0)
+    assert has_ended(recorder.pid, PATIENCE_SECONDS)
     assert rig.journal(running.state_dir)[-1].kind == "stopped"
     rows, entries = rig.rows(running.state_dir), rig.journal(running.state_dir)
     assert [row.tick for row in rows] == list(range(1, len(rows) + 1))
@@ -88,7 +88,7 @@ def test_a_daemon_killed_over_a_frozen_disk_gives_way_and_loses_nothing(rig: Rig
     assert second.metrics_port() == port
     assert second.metrics()["xidwatch_up"] == 1
     disk.thaw()
-    assert has_ended(recorder.pid, 10.0)
+    assert has_ended(recorder.pid, PATIENCE_SECONDS)
     entries, rows = rig.journal(first.state_dir), rig.rows(first.state_dir)
     assert [row.tick for row in rows] == sorted(handed_over)
     assert sorted(numbers(entries)) == list(range(1, len(entries) + 1))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, has_ended, numbers
+from tests.daemon.harness import PATIENCE_SECONDS, Rig, Running, has_ended, numbers
 from xidwatch.records import dumps
 
 INTERVAL_SECONDS = 0.5
@@ -27,7 +27,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert has_ended(pid, 5.0)
+    assert has_ended(pid, PATIENCE_SECONDS)
 
 
 def kill_and_see_replaced(rig: Rig, running: Running, name: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import Rig, Running, has_ended, missing_reasons, open_gate
+from tests.daemon.harness import PATIENCE_SECONDS, Rig, Running, has_ended, missing_reasons, open_gate
 from tests.fakes.probes import FIRST, PORTS, SECOND, THIRD
 from xidwatch.daemon.workers import MOST_ABANDONED
 from xidwatch.records.samples import Row
@@ -57,7 +57,7 @@ def test_a_replacement_leaves_out_what_its_predecessor_is_stuck_at(rig: Rig) -> 
     assert len(rig.processes("bad")) == 2
 
     disk.thaw()
-    assert has_ended(stuck, 5.0)
+    assert has_ended(stuck, PATIENCE_SECONDS)
     running.until("nobody is stuck", lambda: running.metrics()['xidwatch_probe_stuck_seconds{probe="bad"}'] == 0)
     running.ticks_more(2)
     assert running.terminate()[0] == 0
@@ -138,7 +138,7 @@ def test_a_stuck_driver_holder_is_let_go_for_good(rig: Rig) -> None:
 
     rig.steer()
     open_gate(gate)
-    assert has_ended(holder.pid, 5.0)
+    assert has_ended(holder.pid, PATIENCE_SECONDS)
     running.ticks_more(2)
     assert not rig.processes("nvml")
     assert running.terminate()[0] == 0

@@ -152,7 +152,7 @@ def server(collector: SnapshotCollector) -> Iterator[MetricsServer]:
 
 def scrape(server: MetricsServer, method: str = "GET", host: str = "127.0.0.1", **headers: str) -> tuple[int, bytes]:
     assert server.port
-    connection = HTTPConnection(host, server.port, timeout=10)
+    connection = HTTPConnection(host, server.port, timeout=60)
     connection.request(method, "/metrics", headers={name.replace("_", "-"): value for name, value in headers.items()})
     response = connection.getresponse()
     body = response.read()
@@ -194,7 +194,7 @@ def test_promtool_finds_nothing_to_say(name: str) -> None:
     assert checked.stdout
     said = checked.stdout.read()
     checked.stdout.close()
-    assert (checked.wait(timeout=30), said) == (0, "")
+    assert (checked.wait(timeout=60), said) == (0, "")
 
 
 def test_every_line_is_read_by_the_parser_of_the_client_library() -> None:
@@ -356,7 +356,7 @@ def test_closing_frees_the_port_at_once(collector: SnapshotCollector) -> None:
     server.close()
     server.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
 
 
 def test_listening_asks_no_name_service(collector: SnapshotCollector, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +375,7 @@ def test_clients_that_dawdle_keep_nobody_out(collector: SnapshotCollector, serve
     assert server.port
     clients = []
     for _ in range(3 * metrics.MOST_SCRAPES):
-        clients.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+        clients.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
         clients[-1].sendall(says)
     assert scrape(server)[0] == 200
     assert clients[0].recv(10) == b""
@@ -389,13 +389,13 @@ def test_clients_that_say_nothing_are_hung_up_on_in_time(
     """Also when nobody else wants their place; their threads end."""
     monkeypatch.setattr(metrics._Handler, "timeout", 0.2)
     assert server.port
-    clients = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(metrics.MOST_SCRAPES)]
+    clients = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(metrics.MOST_SCRAPES)]
     assert [client.recv(10) for client in clients] == [b""] * len(clients)
     for client in clients:
         client.close()
     for thread in threading.enumerate():
         if "process_request_thread" in thread.name:
-            thread.join(timeout=10)
+            thread.join(timeout=60)
     assert scrape(server)[0] == 200
 
 
@@ -404,5 +404,5 @@ def test_a_scrape_does_not_wait_for_the_loop(collector: SnapshotCollector, serve
     answers: list[int] = []
     scraper = threading.Thread(target=lambda: answers.append(scrape(server)[0]))
     scraper.start()
-    scraper.join(timeout=10)
+    scraper.join(timeout=60)
     assert answers == [200]

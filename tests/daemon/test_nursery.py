@@ -20,7 +20,7 @@ from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.nursery import Nursery
 from xidwatch.daemon.processes import start_ticks
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 ECHOES = "tests.fakes.collectors:echoes"
 WORKER = "xidwatch.probes.worker:main"
 SCRIPTED: dict[str, object] = {"target": "tests.fakes.probes:crashes", "options": {"when": "/nowhere"}}

@@ -111,7 +111,7 @@ def test_the_lock_of_a_killed_daemon_is_free(place: Path) -> None:
     with pytest.raises(AlreadyRunning, match=f"pid {holder.pid}"):
         RunDir(place)
     os.kill(holder.pid, signal.SIGKILL)
-    holder.wait(timeout=10)
+    holder.wait(timeout=60)
     holder.stdin.close()
     holder.stdout.close()
     successor = RunDir(place)

@@ -25,7 +25,7 @@ from typing import Self
 LOCKED = ("cmdline", "environ", "maps", "smaps", "exe")
 INVOCATION = "3a3b6c1c59b44b7bb9f0d8f2c9f7f2b1"
 DRIP_SECONDS = 0.01
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 # `hang` ends when it is told to, `stubborn` does not; both go on when somebody has opened and closed the FIFO.
 SYSTEMCTL = """#!/bin/sh

@@ -25,7 +25,7 @@ from xidwatch.core.power import Stretch
 from xidwatch.wire import Failure, Reply, Request, decode_reply, encode, to_reading, to_stretch
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(slots=True)

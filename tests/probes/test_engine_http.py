@@ -13,8 +13,9 @@ from xidwatch.core.loopback import Endpoint
 from xidwatch.core.model import Missing
 from xidwatch.probes.engine_http import MOST_BYTES, Answer, ask_all
 
-SECONDS = 5.0
-SHORT_SECONDS = 0.15
+SECONDS = 60.0  # nobody needs them
+SHORT_SECONDS = 0.15  # nobody answers in them
+ENOUGH_SECONDS = 1.0  # whoever answers does, on a busy machine too
 BODY = "vllm:num_requests_running 3\n"
 
 
@@ -121,7 +122,7 @@ def test_one_that_hangs_costs_the_others_nothing(page: Page) -> None:
     with Page() as good:
         good.says(BODY)
         endpoints = {"hangs": Endpoint.parse(page.url), **{f"good{n}": Endpoint.parse(good.url) for n in range(5)}}
-        answers = ask_all(endpoints, time.monotonic() + SHORT_SECONDS)
+        answers = ask_all(endpoints, time.monotonic() + ENOUGH_SECONDS)
     assert answers.pop("hangs") == Answer(Missing.TIMED_OUT)
     assert answers == {f"good{n}": Answer(200, BODY.encode()) for n in range(5)}
 

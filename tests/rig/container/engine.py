@@ -67,7 +67,7 @@ class Engine:
         config = CONFIG.format(unit=UNIT, port=self.port, ready_within=self.ready_within)
         host.configure(interval="0.5s", more_tables=config + self.more_config.format(port=self.port))
         host.start()
-        host.run("xidwatch", "check", "--accept", "--yes")
+        host.until("a baseline worth accepting", lambda: host.container.attempt("xidwatch", "check", "--accept", "--yes").returncode == 0)
         host.run("systemctl", "start", UNIT)  # which leaves it out: nothing is proven yet in this boot
         self.until("RUNNING")
 

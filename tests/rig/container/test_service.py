@@ -45,7 +45,8 @@ def test_reload_takes_a_valid_configuration_and_refuses_an_invalid_one(host: Hos
     shown = host.state()
     assert shown
     assert (shown.interval_s, shown.pid, host.main_pid) == (0.5, pid, pid)
-    assert [entry.body["interval"] for entry in host.records() if entry.kind == "settings"] == ["0.5s"]
+    settings = host.until("it is on record", lambda: [entry.body["interval"] for entry in host.records() if entry.kind == "settings"])
+    assert settings == ["0.5s"]
 
 
 def test_a_configuration_that_is_wrong_from_the_start_is_not_tried_again(host: Host) -> None:

@@ -150,7 +150,7 @@ LEFT_ALONE = "asus_wmi_sensors, corsair-cpro, corsair-psu, drivetemp, nvme"
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": (
         {"intervall": "30s"},
-        "intervall: unknown key (known here: engines, evidence_dirs, interval, kernel_log, metrics, probes, rails)",
+        "intervall: unknown key (known here: engines, evidence_dirs, interval, kernel_log, metrics, probes, rails, recovery)",
     ),
     "unknown probe": ({"probes": {"gpu": {}}}, "probes.gpu: unknown key (known here: engine, host, hwmon, nvml, pci)"),
     "no such setting": ({"probes": {"nvml": {"root": "/x"}}}, "probes.nvml.root: unknown key (known here: deadline, enabled)"),

@@ -11,7 +11,7 @@ from tests.fakes.nursery import Child, Stage
 from xidwatch.core.messages import Input, Looked
 from xidwatch.core.model import Action, ActionKind, Readings, Subject
 from xidwatch.daemon import acting
-from xidwatch.daemon.acting import DURABLE_SECONDS, LOOK_SECONDS, PARTING_SECONDS, RECORD_LATE, Hands
+from xidwatch.daemon.acting import DURABLE_SECONDS, LOOK_SECONDS, PARTING_SECONDS, RECORD_LATE, RECOVERY_DURABLE_SECONDS, Hands
 from xidwatch.daemon.dumping import DumpResult, Dumps
 from xidwatch.daemon.evidence import Evidence, Numbers
 from xidwatch.daemon.workers import ProbeSpec, Workers
@@ -33,7 +33,8 @@ class Disk(Evidence):
         self._waiting: list[Callable[[bool], None]] = []
 
     def when_durable(self, numbers: Numbers, seconds: float, callback: Callable[[bool], None]) -> None:
-        assert (numbers, seconds) == ((7,), DURABLE_SECONDS)
+        assert (numbers, seconds) in (((7,), DURABLE_SECONDS), ((7,), RECOVERY_DURABLE_SECONDS))
+        self.patience = seconds
         self._waiting.append(callback)
 
     def answers(self, *, durable: bool) -> None:
@@ -53,6 +54,7 @@ class Desk:
         self.inputs: list[Input] = []
         self.partings: list[Readings] = []
         self.engines: list[tuple[ActionKind, str]] = []
+        self.recoveries: list[tuple[str, bool]] = []
         jobs: list[Mapping[str, object]] = [{"folder": str(Path("/evidence") / str(n))} for n in range(directories)]
         self.hands = Hands(
             stage.loop,
@@ -64,6 +66,7 @@ class Desk:
             self.inputs.append,
             self.partings.append,
             lambda action, detail: self.engines.append((action.kind, detail)),
+            lambda action, durable: self.recoveries.append((action.step, durable)),
         )
 
     def _outcome(self, _action: Action, result: str, took_ms: int, detail: str) -> None:

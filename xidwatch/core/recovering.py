@@ -7,14 +7,14 @@ What helps when, and what blocks it, is the ladder's (`recovery`); who holds a d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from xidwatch.core import engines, hardware, recovery, supervision, tally
 from xidwatch.core.gate_model import Gate, GateSettings, GateState
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import ConditionKey, Input, RecoveryEnded, SampleTaken, Supervised
-from xidwatch.core.model import PCI_KINDS, Action, ActionKind, Condition, Missing, Moment, Status, Subject
+from xidwatch.core.model import PCI_KINDS, Action, ActionKind, Condition, KernelEvent, Missing, Moment, Status, Subject
 from xidwatch.core.recovery import Situation
 from xidwatch.core.recovery_model import (
     LEFT,
@@ -56,6 +56,14 @@ def turn(now: Step, given: Input, at: Moment | None) -> None:
             now.change(recovery=_ended(now.state.recovery, given))
         case SampleTaken() if at is not None:
             _ask(now, at)
+
+
+def note(now: Step, events: Iterable[KernelEvent]) -> None:
+    """What nothing less than a reboot undoes: the driver says so, perhaps long after its first word, or a processor does not come back."""
+    for event in events:
+        asks = event.kind == "uvm_fatal" or "reboot" in (event.recovery or "").lower()
+        if not event.injected and (asks or (event.kind == "lockup" and "hard" in event.text.lower())):
+            now.change(recovery=replace(now.state.recovery, terminal=event.text))
 
 
 def _ask(now: Step, at: Moment) -> None:
@@ -245,6 +253,8 @@ def _of_step(step: RecoveryStep, state: State, found: Situation, tops: tuple[Sub
     """What only this step needs. A step that did not return may hold the kernel's lock of all PCI devices."""
     if step is not REBOOT and any(each.result == TIMEOUT for each in _here(state)):
         yield "an earlier step has not returned, and may hold what this one would wait for"
+    if step is not REBOOT and state.recovery.terminal:
+        yield f"less than a reboot does not help: {state.recovery.terminal}"
     if step is RecoveryStep.SLOT_POWER and len(tops) > 1:
         yield "more is gone than what sits in this slot"
     if step is RecoveryStep.GPU_RESET and any(each.kind != "gpu" for each in tops):

@@ -72,6 +72,7 @@ class Recoveries:
     under_way: str = ""  # id of the action, while a step is being taken
     rested: float = float("-inf")  # monotonic time at which the last step ended
     put_off: Mapping[str, PutOff] = field(default_factory=dict)  # by step
+    terminal: str = ""  # what the kernel log has said in this boot after which nothing less than a reboot helps
     unable: Mapping[str, str] = field(default_factory=dict)  # by step: why it cannot be taken in this run
 
 

@@ -200,6 +200,7 @@ def _renewed(now: Step, at: Moment) -> None:
 def _kernel(now: Step, given: KernelRead) -> None:
     known = now.state.tally
     last_seq = known.last_seq if given.last_seq is None else given.last_seq
+    recovering.note(now, (event for _, event in given.events))
     page = replace(known, unreadable=None, last_seq=last_seq, lost_since_tick=known.lost_since_tick + given.lost)
     page, events = tally.bounded(page, given.events, now.state.readings)
     if given.history:

@@ -134,7 +134,12 @@ def test_what_comes_back_and_answers_nothing_has_not_come_back(machine: Machine)
     machine.tree.die(CARD)
     (machine.sysfs / "bus/pci/devices" / CARD / "remove").touch()
     give = machine._give
-    machine._give = lambda: (give(), machine.tree.die(CARD))[0]  # type: ignore[method-assign]
+
+    def dead() -> None:
+        give()
+        machine.tree.die(CARD)
+
+    machine._give = dead  # type: ignore[method-assign]
     assert recovery.rescan(machine.host, CARD)[0] == "failed"
 
 
@@ -257,8 +262,7 @@ def test_what_the_sandbox_forbids_says_which_drop_in_allows_it(
     machine.slot()
     machine.module("nvidia")
     (machine.proc / "self/status").write_text("CapEff:\t00000000002a0004\n")
-    allowed = recovery.os.access
-    monkeypatch.setattr("xidwatch.supervise.recovery.os.access", lambda path, mode: mode != recovery.os.W_OK and allowed(path, mode))
+    monkeypatch.setattr("xidwatch.supervise.recovery.os.access", lambda _path, mode: mode != os.W_OK)
     with pytest.raises(Unable, match=DROP_IN.split("(")[0]):
         recovery.STEPS[step](machine.host, target)
     assert machine.begun_at is None

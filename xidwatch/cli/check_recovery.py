@@ -40,7 +40,8 @@ def of_recovery(config: Config, known: Mapping[str, Properties] | None) -> Itera
 
 def forbidden(step: RecoveryStep, said: Properties) -> str:
     """Which setting of the service is in its way; empty for none."""
-    return _FORBIDDEN.get(step, lambda _: "")(said)
+    test = _FORBIDDEN.get(step)
+    return test(said) if test else ""
 
 
 def _of_sysfs(said: Properties) -> str:

@@ -98,7 +98,7 @@ def _ended(known: Recoveries, given: RecoveryEnded) -> Recoveries:
         return replace(known, attempts=(*others, told), under_way="", rested=given.at.mono)
     known = replace(known, attempts=others, under_way="")
     if given.result == UNABLE:
-        return replace(known, unable={**known.unable, own.step: given.detail})
+        return replace(known, unable={**known.unable, own.step: given.detail or "it cannot be done here"})
     times = known.put_off[own.step].times + 1 if own.step in known.put_off else 1
     pause = min(FIRST_PUT_OFF_SECONDS * 2.0 ** (times - 1), LONGEST_PUT_OFF_SECONDS)
     return replace(known, put_off={**known.put_off, own.step: PutOff(given.at.mono + pause, times, given.detail)})

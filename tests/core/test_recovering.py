@@ -488,3 +488,18 @@ def test_what_only_a_reboot_undoes_is_heard_whenever_it_is_said(history: bool) -
     night.kernel(xid(GPUS[3], 154, REBOOT_ASKED), history=history)
     assert night.steps(WAIT + 60.0) == []
     assert any("less than a reboot does not help" in each for each in night.against(MODULE_RELOAD))
+
+
+def test_a_card_that_is_not_listed_any_more_is_scanned_for_but_not_beside_one_that_is_silent() -> None:
+    """The one has nothing to be removed; the other would be taken off the bus for nothing."""
+    night = Morning(RESCAN)
+    night.take_out(GPU)
+    night.ticks(2)
+    night.dumped()
+    night.stopped()
+    assert night.status(GPU, "GpuMissing") is Status.TRUE
+    night.set(GPUS[1], {"config_dword0": ALL_ONES})
+    assert night.steps() == []
+    assert f"{GPUS[1].name} answers nothing, and a rescan finds only what answers" in night.against(RESCAN)
+    night.mend(GPUS[1])
+    assert len(night.steps(1800.0)) == 1

@@ -17,6 +17,7 @@ from xidwatch.core.messages import ConditionKey, Input, RecoveryEnded, SampleTak
 from xidwatch.core.model import PCI_KINDS, Action, ActionKind, Condition, KernelEvent, Missing, Moment, Status, Subject
 from xidwatch.core.recovery import Situation
 from xidwatch.core.recovery_model import (
+    FAILED,
     LEFT,
     NOTHING_DONE,
     OK,
@@ -172,7 +173,7 @@ def _outlook(
     rung = next((each for each in recovery.ladder(found) if each.key == step), None)
     objections = [_done(state, step)]
     objections += rung.blocked if rung else [] if step is REBOOT else ["it does not apply here"]
-    objections += [*_of_step(step, state, found, tops), *_of_others(step, state, engine, tops, places)]
+    objections += [*_of_step(step, state, bad, tops), *_of_others(step, state, engine, tops, places)]
     objections += _of_reboot(state, at) if step is REBOOT else _of_processes(state, engine)
     objections += [*against, *_of_time(state, step, at)]
     return Outlook(step, _target(step, found, tops), tuple(dict.fromkeys(filter(None, objections))))
@@ -222,7 +223,7 @@ def _of_the_host(state: State, at: Moment) -> Iterator[str]:
     elif state.dumping:
         yield "evidence is being written"
     here = [each for each in known.attempts if each.boot_id == state.boot_id and each.action != known.under_way]
-    if any(each.step == REBOOT for each in here):
+    if any(each.step == REBOOT and each.result != FAILED for each in here):
         yield "the host has been told to reboot"
     if any(each.result in UNHEARD and at.mono - each.at.mono < LONGEST_STEP_SECONDS for each in here):
         yield "a step that an earlier run began may still be under way"
@@ -249,7 +250,7 @@ def _of_processes(state: State, engine: GateSettings) -> Iterator[str]:
         yield f"{engine.unit} is not down"
 
 
-def _of_step(step: RecoveryStep, state: State, found: Situation, tops: tuple[Subject, ...]) -> Iterator[str]:
+def _of_step(step: RecoveryStep, state: State, bad: list[Condition], tops: tuple[Subject, ...]) -> Iterator[str]:
     """What only this step needs. A step that did not return may hold the kernel's lock of all PCI devices."""
     if step is not REBOOT and any(each.result == TIMEOUT for each in _here(state)):
         yield "an earlier step has not returned, and may hold what this one would wait for"
@@ -259,8 +260,9 @@ def _of_step(step: RecoveryStep, state: State, found: Situation, tops: tuple[Sub
         yield "more is gone than what sits in this slot"
     if step is RecoveryStep.GPU_RESET and any(each.kind != "gpu" for each in tops):
         yield "what is gone is no GPU"
-    if step is RecoveryStep.RESCAN and found.listed:
-        yield from filter(None, (_silent(each, state) for each in tops))
+    if step is RecoveryStep.RESCAN:
+        unlisted = {each.subject for each in bad if each.type in recovery.UNLISTED}
+        yield from filter(None, (_silent(each, state) for each in tops if each not in unlisted))
 
 
 def _silent(device: Subject, state: State) -> str:

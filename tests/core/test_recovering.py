@@ -116,7 +116,7 @@ def test_the_order_is_that_of_the_ladder_with_time_between_them() -> None:
         taken += found
         night.ended()
     assert [each.step for each in taken] == [RESCAN, SLOT_POWER, MODULE_RELOAD, REBOOT]
-    assert taken[1].target == "4"
+    assert [each.target for each in taken] == [GPU.name, "4", "nvidia", ""]
     assert all(after.at.mono - before.at.mono >= WAIT for before, after in pairwise(taken))
     assert taken[-1].at.mono - night.gate.since.mono >= AFTER
 
@@ -403,6 +403,23 @@ def test_a_card_that_was_put_on_the_bus_anew_has_to_be_proven() -> None:
     assert night.status(GPU, "GpuLost") is Status.UNKNOWN
     night.mended()
     assert night.settle()
+
+
+def test_what_was_in_a_slot_that_was_off_has_to_be_proven_and_nobody_else() -> None:
+    """A card elsewhere that the log has accused stands accused, and the driver is not asked beside it."""
+    night = Morning(SLOT_POWER)
+    night.set(GPU, {"slot": "4"})
+    night.lose_card()
+    night.steps()
+    night.ended("ok")
+    assert not night.state.driver_released
+    both = Morning(SLOT_POWER)
+    both.set(GPU, {"slot": "4"})
+    both.lose_card()
+    both.steps()
+    both.kernel(xid(GPUS[1], 79))
+    both.ended("ok")
+    assert both.state.driver_released
 
 
 @pytest.mark.parametrize("result", ["failed", "timeout", "refused", "unable"])

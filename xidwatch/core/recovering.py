@@ -114,7 +114,9 @@ def renews_driver(state: State, given: RecoveryEnded) -> bool:
     if own is None or given.result != OK or own.step == REBOOT:
         return False
     places = engines.places(state.readings, state.roster.members)
-    outside = {each for each in tally.accused(state.tally) if each != engines.DRIVER and not _is_at(each, own.target.split(), places)}
+    slots = [device.name for device, values in state.readings.items() if own.target and values.get("slot") == own.target]
+    names = slots if own.step == RecoveryStep.SLOT_POWER else own.target.split()
+    outside = {each for each in tally.accused(state.tally) if each != engines.DRIVER and not _is_at(each, names, places)}
     return own.step == RecoveryStep.MODULE_RELOAD or not outside
 
 
@@ -186,10 +188,12 @@ def _tops(bad: list[Condition], places: Places) -> tuple[Subject, ...]:
 
 
 def _target(step: RecoveryStep, found: Situation, tops: tuple[Subject, ...]) -> str:
-    """Addresses, the name of a slot, or "" for the host; a device that is not listed has no address to act on."""
+    """Addresses, the name of a slot, a module, or "" for the host; a device that only its place names has no address to act on."""
+    if step is RecoveryStep.MODULE_RELOAD:
+        return engines.DRIVER.name
     if step is RecoveryStep.SLOT_POWER:
         return found.slot
-    return "" if step in WHOLE_HOST else " ".join(each.name for each in tops if "/" not in each.name)
+    return "" if step is REBOOT else " ".join(each.name for each in tops if "/" not in each.name)
 
 
 def _is_at(subject: Subject, names: list[str], places: Places) -> bool:

@@ -20,6 +20,7 @@ from xidwatch.config import (
     load_config,
     parse_config,
 )
+from xidwatch.core.recovery_model import RecoveryStep
 
 SHIPPED = Path(__file__).parent.parent / "rules"
 
@@ -150,7 +151,7 @@ LEFT_ALONE = "asus_wmi_sensors, corsair-cpro, corsair-psu, drivetemp, nvme"
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": (
         {"intervall": "30s"},
-        "intervall: unknown key (known here: engines, evidence_dirs, interval, kernel_log, metrics, probes, rails)",
+        "intervall: unknown key (known here: engines, evidence_dirs, interval, kernel_log, metrics, probes, rails, recovery)",
     ),
     "unknown probe": ({"probes": {"gpu": {}}}, "probes.gpu: unknown key (known here: engine, host, hwmon, nvml, pci)"),
     "no such setting": ({"probes": {"nvml": {"root": "/x"}}}, "probes.nvml.root: unknown key (known here: deadline, enabled)"),
@@ -258,6 +259,17 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an index for a GPU": (engine(gpus=["0"]), "engines[0].gpus: not a PCI address: '0' (expected dddd:bb:dd.f)"),
     "a GPU twice": (engine(gpus=["0000:11:00.0", "00000000:11:00.0"]), "engines[0].gpus: a GPU is named twice"),
     "a unit twice": ({"engines": [ENGINE, ENGINE]}, "engines: vllm.service is named twice"),
+    "a step that is not there": (
+        {"recovery": {"rescann": True}},
+        (
+            "recovery.rescann: unknown key (known here: allow_reboot, gpu_reset, module_reload, reboot_after, reboot_window, rescan, "
+            "slot_power, wait)"
+        ),
+    ),
+    "half a yes": ({"recovery": {"allow_reboot": "yes"}}, 'recovery.allow_reboot: expected true or false, not "yes"'),
+    "no table of steps": ({"recovery": True}, "recovery: expected a table, [recovery], not true"),
+    "no time to come back": ({"recovery": {"wait": "0s"}}, 'recovery.wait: must be at least "1s", not "0s"'),
+    "a reboot every minute": ({"recovery": {"reboot_window": "1m"}}, 'recovery.reboot_window: must be at least "3600s", not "1m"'),
     "relative directory": ({"evidence_dirs": ["/a", "b"]}, 'evidence_dirs[1]: must be a full path, beginning with "/", not "b"'),
 }
 
@@ -332,3 +344,11 @@ def test_an_interval_has_to_fit_twice_into_the_watchdog() -> None:
 def test_a_table_that_says_one_thing_changes_nothing_else(probe: str) -> None:
     """The deadline of a probe that is merely named is that of its default, not that of another kind of probe."""
     assert parse_config({"probes": {probe: {"enabled": True}}}) == Config()
+
+
+def test_every_step_of_recovery_is_off_and_switched_on_alone() -> None:
+    """Nothing is done by itself unless somebody has said so, and in no other order than the ladder's."""
+    assert Config().recovery.enabled == ()
+    for key, step in zip(("rescan", "slot_power", "gpu_reset", "module_reload", "allow_reboot"), RecoveryStep, strict=True):
+        assert parse_config({"recovery": {key: True}}).recovery.enabled == (step,)
+    assert parse_config({"recovery": {"allow_reboot": True, "rescan": True}}).recovery.enabled == (RecoveryStep.RESCAN, RecoveryStep.REBOOT)

@@ -12,7 +12,7 @@ from xidwatch.cli import main
 from xidwatch.cli.status import describe
 from xidwatch.clock import SystemClock
 from xidwatch.records import state
-from xidwatch.records.state import ConditionState, EngineState, MaintenanceState, ProbeState, StateFile
+from xidwatch.records.state import ConditionState, EngineState, MaintenanceState, ProbeState, RecoveryState, StateFile
 
 LOST = ConditionState(
     subject="gpu:0000:11:00.0", type="GpuLost", status="TRUE", since="2026-09-17T02:10:08Z", reason="nvml_status 15\x1b[2J"
@@ -171,3 +171,19 @@ def test_maintenance_is_said_before_what_it_explains() -> None:
     on = MaintenanceState(until="2026-09-17T03:10:08.412Z", reason="card swap", by="alice (uid 0)")
     lines = describe(StateFile(boot_id="5f0c", mono_ms=1, verdict="failed", maintenance=on, pid=1), "fresh", "failed")
     assert lines[1] == "  maintenance until 2026-09-17T03:10:08.412Z, by alice (uid 0): card swap  (nothing is acted on)"
+
+
+def test_a_step_of_recovery_is_shown_with_what_came_of_it_or_what_is_in_its_way() -> None:
+    """And what is not switched on is not shown."""
+    taken = RecoveryState(step="rescan", target="0000:12:00.0", done="02:14", result="failed", detail="it did not come back")
+    waiting = RecoveryState(step="reboot", against=("waiting", "the host is in maintenance"))
+    unheard = RecoveryState(step="gpu-reset", target="0000:12:00.0", done="02:14")
+    steps = (taken, waiting, unheard, RecoveryState(step="slot-power", target="4"))
+    shown = describe(StateFile(boot_id="5f0c", mono_ms=1, verdict="failed", recovery=steps, pid=1), "fresh", "failed")
+    lines = [line for line in shown if line.startswith("  recovery ")]
+    assert lines == [
+        "  recovery rescan: taken of 0000:12:00.0 at 02:14, failed: it did not come back",
+        "  recovery reboot: switched on, not now: waiting; the host is in maintenance",
+        "  recovery gpu-reset: taken of 0000:12:00.0 at 02:14, under way, or how it ended is not on record",
+        "  recovery slot-power: switched on, and due of 4",
+    ]

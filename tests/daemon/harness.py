@@ -490,9 +490,10 @@ class Rig:
         state_dir: Path | None = None,
         rules_dir: Path | None = None,
         config_path: Path | None = None,
-        patience: Mapping[str, float] | None = None,
+        patience: Mapping[str, object] | None = None,
         wall_shift: Path | None = None,
         kernel_trouble: Path | None = None,
+        boot_id: str = "",
         configured: Mapping[str, object] | None = None,
         once: bool = False,
     ) -> Running:
@@ -512,6 +513,7 @@ class Rig:
         }
         settings |= {"wall_shift": str(wall_shift)} if wall_shift else {}
         settings |= {"kernel_trouble": str(kernel_trouble)} if kernel_trouble else {}
+        settings |= {"boot_id": boot_id} if boot_id else {}
         path = self.folder / f"settings-{len(self._started)}.json"
         path.write_text(json.dumps(settings))
         names = frozenset(str(probe["name"]) for probe in probes)

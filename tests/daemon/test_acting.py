@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.nursery import Child, Stage
-from xidwatch.core.messages import Input, Looked
+from xidwatch.core.messages import DumpEnded, DumpFailed, Input, Looked, RecoveryEnded
 from xidwatch.core.model import Action, ActionKind, Readings, Subject
 from xidwatch.daemon import acting
-from xidwatch.daemon.acting import DURABLE_SECONDS, LOOK_SECONDS, PARTING_SECONDS, RECORD_LATE, Hands
+from xidwatch.daemon.acting import DURABLE_SECONDS, LOOK_SECONDS, PARTING_SECONDS, RECORD_LATE, RECOVERY_DURABLE_SECONDS, Hands, followed_by
 from xidwatch.daemon.dumping import DumpResult, Dumps
 from xidwatch.daemon.evidence import Evidence, Numbers
 from xidwatch.daemon.workers import ProbeSpec, Workers
@@ -33,7 +33,8 @@ class Disk(Evidence):
         self._waiting: list[Callable[[bool], None]] = []
 
     def when_durable(self, numbers: Numbers, seconds: float, callback: Callable[[bool], None]) -> None:
-        assert (numbers, seconds) == ((7,), DURABLE_SECONDS)
+        assert (numbers, seconds) in (((7,), DURABLE_SECONDS), ((7,), RECOVERY_DURABLE_SECONDS))
+        self.patience = seconds
         self._waiting.append(callback)
 
     def answers(self, *, durable: bool) -> None:
@@ -53,6 +54,7 @@ class Desk:
         self.inputs: list[Input] = []
         self.partings: list[Readings] = []
         self.engines: list[tuple[ActionKind, str]] = []
+        self.recoveries: list[tuple[str, bool]] = []
         jobs: list[Mapping[str, object]] = [{"folder": str(Path("/evidence") / str(n))} for n in range(directories)]
         self.hands = Hands(
             stage.loop,
@@ -64,6 +66,7 @@ class Desk:
             self.inputs.append,
             self.partings.append,
             lambda action, detail: self.engines.append((action.kind, detail)),
+            lambda action, durable: self.recoveries.append((action.step, durable)),
         )
 
     def _outcome(self, _action: Action, result: str, took_ms: int, detail: str) -> None:
@@ -115,6 +118,34 @@ def test_nothing_is_done_before_its_record_has_had_its_chance(desk: Desk, durabl
     assert standby.hears() == [{"folder": "/evidence/0"}]
     desk.says(standby, {"done": True, "parts": 0})
     assert desk.outcomes == [("ok", 0, detail)]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_recovery_waits_longer_for_its_record_and_is_told_whether_it_is_there(desk: Desk, durable: bool) -> None:
+    """Others go ahead without; whoever carries this one out does not."""
+    desk.hands.carry_out(Action("a-000002", desk.stage.clock.now(), ActionKind.RECOVER, "t-000001", "x", step="rescan"), (7,))
+    assert (desk.recoveries, desk.disk.patience) == ([], RECOVERY_DURABLE_SECONDS)
+    desk.disk.answers(durable=durable)
+    assert desk.recoveries == [("rescan", durable)]
+
+
+def test_a_recovery_is_refused_while_a_dump_is_written(desk: Desk) -> None:
+    """It would destroy what the dump is about."""
+    desk.does(ActionKind.TAKE_DUMP)
+    desk.disk.answers(durable=True)
+    desk.does(ActionKind.RECOVER)
+    desk.disk.answers(durable=True)
+    ((result, _, detail),) = desk.outcomes
+    assert (desk.recoveries, result, "a dump is being written" in detail) == ([], "refused", True)
+
+
+def test_the_watch_hears_of_a_recovery_and_of_a_dump_what_came_of_it(stage: Stage) -> None:
+    """Of others somebody else tells it."""
+    now = stage.clock.now()
+    told = {kind: list(followed_by(Action("a-1", now, kind, "t-1", "x"), now, "failed", "why")) for kind in ActionKind}
+    assert told[ActionKind.RECOVER] == [RecoveryEnded(now, "a-1", "failed", "why")]
+    assert told[ActionKind.TAKE_DUMP] == [DumpEnded(now, "x", "failed"), DumpFailed("x")]
+    assert [kind for kind, inputs in told.items() if not inputs] == [each for each in ActionKind if each not in ("RECOVER", "TAKE_DUMP")]
 
 
 def test_a_look_waits_for_nothing(desk: Desk) -> None:

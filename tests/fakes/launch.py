@@ -3,12 +3,12 @@
     {"state_dir": "...", "run_dir": "...", "config": {"interval": "0.5s"}, "config_path": null, "rules_dir": "...", "once": false,
      "specs": [{"name": "host", "target": "xidwatch.probes.host:create"}],
      "uevents": "/tmp/.../uevents",
-     "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}, "wall_shift": "...", "kernel_trouble": "..."}
+     "patience": {"xidwatch.daemon.main:DRIVER_CALL_SECONDS": 1.0}, "wall_shift": "...", "kernel_trouble": "...", "boot_id": "..."}
 
 `uevents` is a pipe that stands in for the kernel's announcements (`tests.fakes.uevents`). `patience` replaces constants that a
 test would otherwise have to sit out, in the daemon's own process only. `wall_shift` names a file: by so many seconds its wall
 clock is off, from when the file has them on, and by so many more a second from a monotonic time on (`-0.5 0.02 1234.5`).
-`kernel_trouble` names one that says how reading the kernel log fails (`tests.fakes.kernel_log`).
+`kernel_trouble` names one that says how reading the kernel log fails (`tests.fakes.kernel_log`). `boot_id` is that of another boot.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def main(path: str) -> int:
     _replace(given.get("patience", {}))
     if "wall_shift" in given:
         _replace({"xidwatch.daemon.main:SystemClock": lambda: _ShiftedClock(Path(given["wall_shift"]))})
+    if "boot_id" in given:
+        _replace({"xidwatch.daemon.main:SystemClock": lambda: _of_boot(given["boot_id"])})
     if "kernel_trouble" in given:
         _replace({"xidwatch.daemon.kernel_sense:KernelLog": failing(Path(given["kernel_trouble"]))})
     if given.get("uevents"):
@@ -65,6 +67,12 @@ class _ShiftedClock(SystemClock):
         now = super().now()
         shift, rate, since = (*map(float, self._shift.read_text().split()), 0.0, 0.0)[:3]
         return Moment(now.wall + shift + rate * (now.mono - since), now.mono)
+
+
+def _of_boot(boot_id: str) -> SystemClock:
+    clock = SystemClock()
+    clock.boot_id = boot_id
+    return clock
 
 
 def _replace(given: Mapping[str, object]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from xidwatch.cli import check_units
+from xidwatch.cli import check_recovery, check_units
 from xidwatch.cli.check_units import BAD, OK, PERSISTENCED, UNKNOWN, WARNING, Check
 from xidwatch.clock import BOOT_ID
 from xidwatch.config import Config, ConfigError, load_config
@@ -27,7 +27,7 @@ from xidwatch.records.state import StateFile
 from xidwatch.report.words import clean
 from xidwatch.supervise import api_key
 
-AREAS = ("configuration", "daemon", "hardware", "baseline", "engines", "containers", "persistence", "supplies")
+AREAS = ("configuration", "daemon", "hardware", "baseline", "engines", "containers", "persistence", "supplies", "recovery")
 WORST_FIRST = (BAD, UNKNOWN, WARNING, OK)
 EXIT = {OK: 0, WARNING: 1, BAD: 2, UNKNOWN: 3}
 NPD_EXIT = {OK: 0, WARNING: 0, BAD: 1, UNKNOWN: 2}  # node-problem-detector, custom plugin: OK, NonOK, Unknown
@@ -102,7 +102,8 @@ def look(config_path: Path | None, state_dir: Path, root: Path = Path("/")) -> I
     shown, doubt = _shown(state_dir)
     yield from _daemon(shown, doubt)
     units = tuple(dict.fromkeys([*(each.unit for each in config.engines), *filter(None, (e.after_incident_unit for e in config.engines))]))
-    known = check_units.ask_systemd((*units, PERSISTENCED), root)
+    own = (check_recovery.SERVICE,) if config.recovery.enabled else ()
+    known = check_units.ask_systemd((*units, PERSISTENCED, *own), root)
     if not units:
         yield Check("engines", "", WARNING, "no engine is configured: nothing is stopped or started", "xidwatch init proposes [[engines]]")
     for unit in units:
@@ -117,6 +118,7 @@ def look(config_path: Path | None, state_dir: Path, root: Path = Path("/")) -> I
     yield from _persistence(known, root)
     if not config.rails:
         yield Check("supplies", "", WARNING, "no supply rail is watched", "xidwatch init shows the inputs that could be some: [[rails]]")
+    yield from check_recovery.of_recovery(config, known)
 
 
 def _shown(state_dir: Path) -> tuple[StateFile | None, str]:

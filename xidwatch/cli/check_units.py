@@ -25,7 +25,10 @@ from xidwatch.probes.child import Listener
 from xidwatch.probes.engine_units import blocks, is_booted, systemctl
 
 OK, WARNING, BAD, UNKNOWN = "ok", "warning", "bad", "unknown"
-PROPERTIES = ("Id", "Names", "LoadState", "UnitFileState", "ActiveState", "User", "NeedDaemonReload", "ExecConditionEx", "ExecStart")
+PROPERTIES = (
+    "Id", "Names", "LoadState", "UnitFileState", "ActiveState", "User", "NeedDaemonReload", "ExecConditionEx", "ExecStart",
+    "ProtectKernelTunables", "ReadWritePaths", "ProtectKernelModules", "CapabilityBoundingSet",
+)  # fmt: skip
 ANSWER_SECONDS = 5.0
 MOST_BYTES = 1024 * 1024
 MOST_CONTAINERS = 1000

@@ -19,7 +19,7 @@ from xidwatch.cli.gate import brief
 from xidwatch.clock import BOOT_ID
 from xidwatch.places import STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, state
-from xidwatch.records.state import ConditionState, EngineState, ProbeState, StateFile
+from xidwatch.records.state import ConditionState, EngineState, ProbeState, RecoveryState, StateFile
 from xidwatch.report.words import clean, count
 
 MAY_START = {True: "may start", False: "may not start", None: "nobody knows whether it may start"}
@@ -31,6 +31,7 @@ Exit status:
   2   failed: a critical condition, or an incident that is not over
   3   unknown: also when no daemon runs, or what it left is too old to be believed
 """
+NOT_BY_ITSELF, BY_ITSELF = "none of it is done by itself", "what is done by itself stands below, as recovery"
 EXIT = {"healthy": 0, "degraded": 1, "failed": 2, "unknown": 3}
 
 
@@ -81,8 +82,9 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     lines.append(f"  {count(sum(1 for c in shown.conditions if c.status == 'FALSE'), 'condition')} looked at and good")
     lines += _baseline(shown)
     for unit, engine in sorted(shown.engines.items()):
-        lines += _engine(unit, engine)
+        lines += _engine(unit, engine, BY_ITSELF if shown.recovery else NOT_BY_ITSELF)
         lines += [f"      {clean(line)}" for line in (holders.named([engine.why]) if fresh == "fresh" else ())]
+    lines += [f"  recovery {each.step}: {_recovery(each)}" for each in shown.recovery]
     for name, probe in sorted(shown.probes.items()):
         stuck = f", stuck for {probe.stuck_s:.0f} s" if probe.stuck_s else ""
         why = f": {clean(probe.text)}" if probe.text and not probe.success else ""
@@ -90,7 +92,7 @@ def describe(shown: StateFile, fresh: str, verdict: str) -> list[str]:
     return lines
 
 
-def _engine(unit: str, engine: EngineState) -> list[str]:
+def _engine(unit: str, engine: EngineState, by_itself: str) -> list[str]:
     gpus = f"GPUs {' '.join(engine.gpus)} ({engine.gpus_by})" if engine.gpus else "GPUs not known"
     lines = [f"  engine {clean(unit)}: {clean(engine.unit) or 'state not known'}, {gpus}"]
     if engine.state:
@@ -100,9 +102,18 @@ def _engine(unit: str, engine: EngineState) -> list[str]:
     if engine.order:
         lines.append(f"    open until {engine.order} by an operator's order, whatever is known (xidwatch gate --close {clean(unit)})")
     if engine.recovery:
-        lines.append("    what could bring its hardware back, in this order; none of it is done by itself:")
+        lines.append(f"    what could bring its hardware back, in this order; {by_itself}:")
         lines += [f"      {clean(rung)}" for rung in engine.recovery]
     return lines
+
+
+def _recovery(of: RecoveryState) -> str:
+    """What came of it in this boot, else why it is not taken now."""
+    on = f" of {clean(of.target)}" if of.target else ""
+    if of.done:
+        detail = f": {clean(of.detail)}" if of.detail else ""
+        return f"taken{on} at {of.done}, {of.result or 'under way, or how it ended is not on record'}{detail}"
+    return f"switched on, not now: {clean('; '.join(of.against))}" if of.against else f"switched on, and due{on}"
 
 
 def _answers(probe: ProbeState) -> str:

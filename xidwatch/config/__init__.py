@@ -25,6 +25,9 @@
     metrics = "http://127.0.0.1:8000/metrics"
     probe = "http://127.0.0.1:8000/v1"
 
+    [recovery]
+    rescan = true                                  # each step is off unless it is switched on
+
 Without any file the defaults below hold.
 """
 
@@ -38,7 +41,7 @@ import msgspec
 
 from xidwatch.config.checks import mistakes
 from xidwatch.config.strict import fields
-from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig
+from xidwatch.config.tables import PROBES, Config, EngineConfig, RailConfig, RecoveryConfig
 from xidwatch.places import DEFAULT_CONFIG, DEFAULT_RUN, DEFAULT_STATE
 from xidwatch.rulefiles import ConfigError, Rules, both, load_rules, overrides_dir, parse_rules, read_toml, rule_tables, rules_dir
 
@@ -51,6 +54,7 @@ __all__ = [
     "ConfigError",
     "EngineConfig",
     "RailConfig",
+    "RecoveryConfig",
     "Rules",
     "as_mapping",
     "both",

@@ -30,6 +30,7 @@ SHORTEST_INTERVAL = 0.2  # seconds, as all of these
 SHORTEST_DEADLINE = 0.05
 SHORTEST_SETTLE, SHORTEST_WAIT = 1.0, 1.0
 LONGEST, LONGEST_BACK_OFF, LONGEST_WINDOW = 6 * 3600.0, 3600.0, 7 * 86400.0
+LONGEST_REBOOT_AFTER, SHORTEST_REBOOT_WINDOW, LONGEST_REBOOT_WINDOW = 86400.0, 3600.0, 400 * 86400.0
 MOST_STARTS = 100
 
 _RAIL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -52,6 +53,11 @@ def mistakes(config: Config) -> list[str]:
     for probe in PROBES:
         checks[f"probes.{probe}.deadline"] = partial(at_least, getattr(config.probes, probe).deadline, SHORTEST_DEADLINE)
         checks[f"probes.{probe}.root"] = partial(absolute, config.root(probe) or "/")
+    checks |= {
+        "recovery.wait": partial(between, config.recovery.wait, SHORTEST_WAIT, LONGEST),
+        "recovery.reboot_after": partial(between, config.recovery.reboot_after, SHORTEST_WAIT, LONGEST_REBOOT_AFTER),
+        "recovery.reboot_window": partial(between, config.recovery.reboot_window, SHORTEST_REBOOT_WINDOW, LONGEST_REBOOT_WINDOW),
+    }
     checks |= {f"probes.hwmon.poll[{at}]": partial(driver, name) for at, name in enumerate(config.probes.hwmon.poll)}
     return failed(checks) + _twice(config.rails) + _engines_twice(config.engines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from xidwatch.config.values import percent
+from xidwatch.core.recovery_model import RecoveryStep
 from xidwatch.core.rules import seconds
 
 LONGEST_SHARE = 0.8  # of the interval, for a deadline
@@ -88,6 +89,29 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     power_limit_watts: float = 0.0
 
 
+class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What may be done to bring lost hardware back: nothing, unless it is switched on.
+
+    `wait`: how long it has to have been gone before the first step, and what it is given after each. A reboot waits for `reboot_after`,
+    since the engine is held and since the host came up, and is made once within `reboot_window`.
+    """
+
+    rescan: bool = False
+    slot_power: bool = False
+    gpu_reset: bool = False
+    module_reload: bool = False
+    allow_reboot: bool = False
+    wait: str = "2m"
+    reboot_after: str = "15m"
+    reboot_window: str = "1d"
+
+    @property
+    def enabled(self) -> tuple[RecoveryStep, ...]:
+        """Those that are switched on, least invasive first."""
+        flags = (self.rescan, self.slot_power, self.gpu_reset, self.module_reload, self.allow_reboot)
+        return tuple(step for step, is_on in zip(RecoveryStep, flags, strict=True) if is_on)
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -98,6 +122,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rails: tuple[RailConfig, ...] = ()
     engines: tuple[EngineConfig, ...] = ()
     probes: ProbesConfig = ProbesConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
 
     @property
     def interval_seconds(self) -> float:

@@ -39,6 +39,11 @@ MEANING: Mapping[str, str] = {
     'that is known to disturb them, as in ["corsair-psu"].',
     "probes.host": "Load, memory, pressure. `root`: where proc is, if not at /proc.",
     "probes.engine": "The engines below [[engines]]; without any it does not run.",
+    "recovery": "What may be done by itself to bring hardware back for an engine that is held: nothing, unless it is switched on. Each at "
+    "most once in a boot, least invasive first, when nobody holds the device: `rescan` (PCI removal and rescan), `slot_power` (off, on), "
+    "`gpu_reset` (nvidia-smi), `module_reload`, `allow_reboot`. `wait`: how long it has to have been gone, and gets after each step. A "
+    "reboot waits for `reboot_after`, held and up, and is made once within `reboot_window`. The service needs a drop-in for most of it: "
+    "docs/recovery.md. Takes a restart.",
     "rails": "Supply rails: which sensor input measures which, judged by RailOutOfRange and RailGone. `factor` = volts of the rail / volts "
     "at the pin, 1.0 where the driver gives real volts. `tolerance`: how far from nominal is still good. Takes a restart.",
     "engines": 'Inference engines, each a service of systemd. `gpus`: "found" (those that its processes are seen to use, remembered), '

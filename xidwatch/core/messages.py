@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from xidwatch.core.gate_model import Gate, GateMoved, GateSettings, Maintenance
 from xidwatch.core.model import Action, Condition, Incident, KernelEvent, Missing, Moment, Readings, Sample, Subject, Transition, Value
+from xidwatch.core.recovery_model import Attempt, RecoverySettings
 
 ConditionKey = tuple[Subject, str]
 
@@ -120,6 +121,9 @@ class Supervised:
     engines: tuple[GateSettings, ...]
     gates: tuple[Gate, ...] = ()
     maintenance: Maintenance | None = None
+    recovery: RecoverySettings = field(default_factory=RecoverySettings)
+    attempts: tuple[Attempt, ...] = ()  # at recovery, as an earlier run left them
+    knows_past: bool = False  # they are all there were
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,16 @@ class EngineStarted:
     result: str
     detail: str = ""
     invocation_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryEnded:
+    """A RECOVER is over. `result`: ok, failed, timeout (it has not returned), refused (not now) and unable (not here): nothing was done."""
+
+    at: Moment
+    action: str
+    result: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +214,7 @@ Input = (
     | EngineSeen
     | EngineStopped
     | EngineStarted
+    | RecoveryEnded
     | GateReset
     | GatesOpened
     | MaintenanceSet

@@ -258,6 +258,7 @@ class ActionKind(StrEnum):
     RELEASE_DRIVER = "RELEASE_DRIVER"  # tell the NVML worker to finish and exit
     STOP_ENGINE = "STOP_ENGINE"  # systemctl stop, bounded, then look at what is left in its control group
     START_ENGINE = "START_ENGINE"  # systemctl start, then wait until it is ready
+    RECOVER = "RECOVER"  # one step of the ladder that an operator has switched on
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,8 @@ class Action:
     cause: str  # id of the transition it follows from
     incident: str | None = None
     unit: str = ""  # of an engine that is stopped or started; what is started may be its gentler stand-in
+    step: str = ""  # of a recovery, and to what: addresses, a slot, "" for the host
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)

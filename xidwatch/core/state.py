@@ -13,6 +13,7 @@ from xidwatch.core.gate_model import Gate, GateSettings, Maintenance
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import ConditionKey, Output
 from xidwatch.core.model import Incident, Moment, Readings, Subject
+from xidwatch.core.recovery_model import Recoveries
 from xidwatch.core.roster import Roster
 from xidwatch.core.rules import Rule
 from xidwatch.core.tally import Tally
@@ -39,6 +40,7 @@ class State:
     xid_errors: Mapping[Subject, Moment] = field(default_factory=dict)  # when the driver last told of an error of it
     boot_id: str = ""
     maintenance: Maintenance | None = None
+    recovery: Recoveries = field(default_factory=Recoveries)
     looked_at: float = float("-inf")  # monotonic time of the last immediate look asked for
     next_id: int = 1
 

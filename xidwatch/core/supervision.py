@@ -123,7 +123,7 @@ def look(now: Step, engine: GateSettings, given: Input, at: Moment) -> Seen:
     stands_on = hardware.under(state, engine, own)
     lost, unclear, bad = hardware.standing(now.rules, now.conditions, stands_on.names)
     is_tick = isinstance(given, SampleTaken) and at.mono > own.since.mono
-    seen_now = _of_either(state, engine) if is_tick or _is_about(given, engine) else None
+    seen_now = of_either(state, engine) if is_tick or _is_about(given, engine) else None
     stopped, started, reset_by = _answers(given, own)
     parent = hardware.shared_parent(stands_on, bad)
     return Seen(
@@ -157,6 +157,8 @@ def _unclear(state: State, stands_on: Under) -> Iterator[str]:
     """What has to be known before there is anything to prove."""
     if _unlisted(state, stands_on):
         yield "not known: which GPUs there are"
+    if state.recovery.under_way:
+        yield "hardware is being recovered: a step is under way"
     yield from proof.obstacles(state)
 
 
@@ -229,7 +231,7 @@ def unit(values: Values) -> Unit | None:
     )
 
 
-def _of_either(state: State, engine: GateSettings) -> Unit | None:
+def of_either(state: State, engine: GateSettings) -> Unit | None:
     """Of the engine's own unit, or of its stand-in while that runs. A stand-in that is not known may run: then nobody knows."""
     own = unit(state.readings.get(Subject("engine", engine.unit), {}))
     if not engine.after_incident_unit or own is None or own.runs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from xidwatch.core import acceptance, aer, edges, health, learning, roster, supervision, tally
+from xidwatch.core import acceptance, aer, edges, health, learning, recovering, roster, supervision, tally
 from xidwatch.core.health import Tracked
 from xidwatch.core.messages import (
     Announced,
@@ -29,6 +29,7 @@ from xidwatch.core.messages import (
     Maintained,
     MaintenanceSet,
     Output,
+    RecoveryEnded,
     Restored,
     Row,
     SampleTaken,
@@ -59,7 +60,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 FATAL_LINES, LOST_LINES = "driver_fatal_lines", "bus_lost_lines"
 
 
-def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tuple[Output, ...]]:  # noqa: C901  one case an input
+def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tuple[Output, ...]]:  # noqa: C901, PLR0912  one case an input
     """The next state, and what has to be written and done, in order."""
     now = Step(rules, state)
     match given:
@@ -85,8 +86,11 @@ def step(rules: tuple[Rule, ...], state: State, given: Input) -> tuple[State, tu
             edges.dump_failed(now, name)
         case MaintenanceSet():
             _maintain(now, given)
+        case RecoveryEnded(at=at) if recovering.renews_driver(state, given):
+            _renewed(now, at)
     if not isinstance(given, KernelRead) or now.own_conditions is not None:  # most lines move nothing
         supervision.turn(now, given, now_at(given))
+        recovering.turn(now, given, now_at(given))
     return now.done()
 
 
@@ -196,6 +200,7 @@ def _renewed(now: Step, at: Moment) -> None:
 def _kernel(now: Step, given: KernelRead) -> None:
     known = now.state.tally
     last_seq = known.last_seq if given.last_seq is None else given.last_seq
+    recovering.note(now, (event for _, event in given.events))
     page = replace(known, unreadable=None, last_seq=last_seq, lost_since_tick=known.lost_since_tick + given.lost)
     page, events = tally.bounded(page, given.events, now.state.readings)
     if given.history:

@@ -1,21 +1,23 @@
 """Carrying out what the watch decides: write the edge, then act, then write the outcome.
 
 An action waits at most two seconds for its record to be on disk. Then it goes ahead, and the outcome says that the
-record was late.
+record was late. But a recovery does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from xidwatch.core.messages import Looked
-from xidwatch.core.model import Action, ActionKind, Readings
+from xidwatch.core.messages import DumpEnded, DumpFailed, Input, Looked, RecoveryEnded
+from xidwatch.core.model import Action, ActionKind, Moment, Readings
+from xidwatch.core.recovery_model import REFUSED
 from xidwatch.daemon.dumping import DumpResult, Dumps
 from xidwatch.daemon.evidence import Evidence, Numbers
 from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.workers import Ask, Workers
 
 DURABLE_SECONDS = 2.0
+RECOVERY_DURABLE_SECONDS = 30.0  # a recovery does not go ahead without: it must not be taken twice, and may take the host down
 LOOK_SECONDS = 2.0
 PARTING_SECONDS = 1.0
 RECORD_LATE = "its record was not on disk yet when it was carried out"
@@ -24,7 +26,8 @@ RECORD_LATE = "its record was not on disk yet when it was carried out"
 class Hands:
     """`on_outcome(action, result, took_ms, detail)` once for each action; `on_input` gets what a look has seen.
 
-    `on_parting` gets what a worker had in memory when it was told to leave, `on_engine` what is to be done to an engine.
+    `on_parting` gets what a worker had in memory when it was told to leave, `on_engine` what is to be done to an engine,
+    `on_recovery` a step of recovery, and whether its record is on disk.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Hands:
         on_input: Callable[[Looked], None],
         on_parting: Callable[[Readings], None],
         on_engine: Callable[[Action, str], None],
+        on_recovery: Callable[[Action, bool], None],
     ) -> None:
         self._loop = loop
         self._workers = workers
@@ -48,13 +52,15 @@ class Hands:
         self._on_input = on_input
         self._on_parting = on_parting
         self._on_engine = on_engine
+        self._on_recovery = on_recovery
 
     def carry_out(self, action: Action, record: Numbers) -> None:
         """`record` is the action's own journal record."""
         if action.kind is ActionKind.LOOK:  # reads four bytes a device: nothing that would have to be written first
             self._look(action)
             return
-        self._evidence.when_durable(record, DURABLE_SECONDS, lambda durable: self._act(action, durable=durable))
+        patience = RECOVERY_DURABLE_SECONDS if action.kind is ActionKind.RECOVER else DURABLE_SECONDS
+        self._evidence.when_durable(record, patience, lambda durable: self._act(action, durable=durable))
 
     def _act(self, action: Action, *, durable: bool) -> None:
         detail = "" if durable else RECORD_LATE
@@ -65,6 +71,14 @@ class Hands:
                 self._release(action, detail)
             case ActionKind.STOP_ENGINE | ActionKind.START_ENGINE:
                 self._on_engine(action, detail)
+            case ActionKind.RECOVER:
+                self._recover(action, durable=durable)
+
+    def _recover(self, action: Action, *, durable: bool) -> None:
+        if self._dumps.is_running():
+            self._on_outcome(action, REFUSED, 0, "a dump is being written, and this would destroy what it is about")
+        else:
+            self._on_recovery(action, durable)
 
     def _release(self, action: Action, detail: str) -> None:
         """Let a driver holder hand over what it has in memory (the last peaks before a loss), then tell it to go.
@@ -126,6 +140,16 @@ class Hands:
 
         for job in jobs:
             self._dumps.take(job, dumped)
+
+
+def followed_by(action: Action, now: Moment, result: str, detail: str) -> Iterator[Input]:
+    """What the watch is to know of an outcome, for which nobody else tells it."""
+    if action.kind is ActionKind.TAKE_DUMP:
+        yield DumpEnded(now, action.incident or "", result)
+        if result == "failed":  # one that is late is still at it: no second beside it
+            yield DumpFailed(action.incident or "")
+    if action.kind is ActionKind.RECOVER:
+        yield RecoveryEnded(now, action.id, result, detail)
 
 
 def _together(results: list[DumpResult], detail: str) -> tuple[str, int, str]:

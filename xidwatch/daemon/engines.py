@@ -8,6 +8,7 @@ from xidwatch.clock import Clock
 from xidwatch.config import EngineConfig
 from xidwatch.core.messages import GatesOpened, Input, Supervised
 from xidwatch.core.model import Action
+from xidwatch.core.recovery_model import RecoverySettings
 from xidwatch.daemon.loop import Loop
 from xidwatch.daemon.nursery import Nursery
 from xidwatch.daemon.processes import Abandoned
@@ -25,12 +26,14 @@ class Engines:
         loop: Loop,
         nursery: Nursery,
         configured: tuple[EngineConfig, ...],
+        recovery: RecoverySettings,
         take: Callable[[Input], None],
         outcome: Outcome,
         stuck: Callable[[Abandoned], None],
     ) -> None:
         self._clock: Clock = loop.clock
         self._configured = configured
+        self._recovery = recovery
         self._take = take
         self._outcome = outcome
         self._opened: frozenset[str] = frozenset()
@@ -39,8 +42,19 @@ class Engines:
 
     def begin(self, found: Recovered | None) -> None:
         """The past is known, or given up on (None): from here on they are supervised."""
-        gates, maintenance = (found.gates, found.maintenance) if found else ((), None)
-        self._take(Supervised(self._clock.now(), self._clock.boot_id, gate_settings(self._configured), gates, maintenance))
+        gates, maintenance, attempts = (found.gates, found.maintenance, found.attempts) if found else ((), None, ())
+        self._take(
+            Supervised(
+                self._clock.now(),
+                self._clock.boot_id,
+                gate_settings(self._configured),
+                gates,
+                maintenance,
+                self._recovery,
+                attempts,
+                knows_past=found is not None,
+            )
+        )
 
     def opened(self, units: Collection[str]) -> None:
         """Whose gate an operator has opened by hand, as of now."""

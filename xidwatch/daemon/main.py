@@ -32,7 +32,7 @@ GRACE_SECONDS = 0.7
 LONGEST_LEAVE_SECONDS = DRIVER_CALL_SECONDS + LAST_WORDS_SECONDS + 2 * GRACE_SECONDS  # systemd is asked for it: TimeoutStopSec is less
 ONCE_SECONDS = 5.0
 CHECK_SECONDS = 0.02
-RESTART_ONLY = ("kernel_log", "evidence_dirs", "rails", "engines")
+RESTART_ONLY = ("kernel_log", "evidence_dirs", "rails", "engines", "recovery")
 
 UNRECORDED = 1
 

@@ -111,6 +111,8 @@ class Snapshot:
     engine_starts: Mapping[str, int] = field(default_factory=dict)
     engine_stops: Mapping[str, int] = field(default_factory=dict)
     maintenance: bool = False
+    recovery_enabled: tuple[str, ...] = ()
+    recovery_taken: Mapping[tuple[str, str], int] = field(default_factory=dict)  # in this boot, by step and result
 
 
 class SnapshotCollector(Collector):
@@ -130,6 +132,7 @@ class SnapshotCollector(Collector):
         yield from _table(RAIL_GAUGES, shown, ("rail",), ("rail",))
         yield from _engines(shown)
         yield from _gates(shown)
+        yield from _recovery(shown)
         yield _xids(shown)
         yield _conditions(shown)
         yield from _probes(shown, now)
@@ -235,6 +238,16 @@ def _gates(shown: Snapshot) -> Iterable[Metric]:
         starts.add_metric([unit], shown.engine_starts.get(unit, 0))
         stops.add_metric([unit], shown.engine_stops.get(unit, 0))
     yield from (state, may, order, starts, stops)
+
+
+def _recovery(shown: Snapshot) -> Iterable[Metric]:
+    enabled = GaugeMetricFamily("xidwatch_recovery_enabled", "1 a step of recovery that an operator has switched on", labels=["step"])
+    taken = GaugeMetricFamily("xidwatch_recovery_taken", "Steps taken in this boot, by how they ended", labels=["step", "result"])
+    for step in shown.recovery_enabled:
+        enabled.add_metric([step], 1)
+    for (step, result), count in sorted(shown.recovery_taken.items()):
+        taken.add_metric([step, result or "not-heard"], count)
+    yield from (enabled, taken)
 
 
 def _xids(shown: Snapshot) -> Metric:

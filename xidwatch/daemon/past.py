@@ -55,4 +55,5 @@ def checkpoint(state: State, record_id: str, at: Moment, boot_id: str) -> Mappin
         dumps=state.dumps,
         engines=tuple(state.gates.values()),
         maintenance=state.maintenance,
+        attempts=state.recovery.attempts,
     )

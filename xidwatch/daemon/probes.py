@@ -73,7 +73,7 @@ def deadlines(chosen: tuple[ProbeSpec, ...], config: Config) -> Mapping[str, flo
 def preload(chosen: tuple[ProbeSpec, ...]) -> list[str]:
     """What the nursery imports so that no child needs the disk for it."""
     own = ["xidwatch.probes.worker", "xidwatch.daemon.recorder", "xidwatch.daemon.forensics", "xidwatch.daemon.reload"]
-    own.append("xidwatch.supervise.worker")
+    own += ["xidwatch.supervise.worker", "xidwatch.supervise.recovery_worker"]
     return [*own, *(spec.target.partition(":")[0] for spec in chosen)]
 
 

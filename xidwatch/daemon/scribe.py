@@ -71,7 +71,7 @@ class Scribe:
         """What became of an action."""
         outcome = Outcome(self.new_id("o"), self._clock.now(), action.id, result, took_ms, detail)
         self._evidence.journal(journal.outcome(outcome, self._clock.boot_id))
-        about = action.unit or f"for {action.cause}"
+        about = action.unit or f"{action.step} {action.target}".strip() or f"for {action.cause}"
         text = f"{action.kind} {about}: {result} in {took_ms} ms{': ' + detail if detail else ''}"
         self.log(INFO if result == "ok" else WARNING, text, event="outcome", action=str(action.kind))
 

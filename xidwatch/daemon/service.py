@@ -14,12 +14,12 @@ from xidwatch.clock import Clock, iso
 from xidwatch.config import Rules, as_mapping
 from xidwatch.core import comparison, remarks, ticks, watch
 from xidwatch.core.gate_model import Gate, GateMoved, GateState
-from xidwatch.core.messages import DumpEnded, DumpFailed, Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
+from xidwatch.core.messages import Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
 from xidwatch.core.ticks import Answer, Columns
 from xidwatch.core.watch import State
 from xidwatch.daemon import dumping, engine_views, family, lines, past, upkeep, views
-from xidwatch.daemon.acting import Hands
+from xidwatch.daemon.acting import Hands, followed_by
 from xidwatch.daemon.baselines import Baselines, Known
 from xidwatch.daemon.dumping import Dumps
 from xidwatch.daemon.engines import Engines
@@ -33,6 +33,7 @@ from xidwatch.daemon.metrics import SnapshotCollector
 from xidwatch.daemon.notify import Notifier
 from xidwatch.daemon.orders import Orders
 from xidwatch.daemon.probes import deadlines, preload, specs, sysfs_root
+from xidwatch.daemon.recoveries import Recovery, recovery_settings
 from xidwatch.daemon.rundir import RunDir
 from xidwatch.daemon.scribe import ERROR, INFO, NOTICE, WARNING, Scribe
 from xidwatch.daemon.settings import Settings
@@ -47,6 +48,8 @@ RECOVERY_SECONDS = 10.0  # the journal is waited for this long: a busy host read
 CHECKPOINT_TICKS = 120
 UNKNOWN_PAST = "not asked before the journal has been read: an earlier run may have let the driver go"
 RELEASED = "released after a driver-fatal Xid; not asked again before a driver reload, a reboot, or `xidwatch allow-driver`"
+
+RECOVERING = "not asked while a step of recovery is under way: an open handle would keep it waiting"
 
 
 class Daemon:
@@ -107,9 +110,12 @@ class Daemon:
         self.workers = Workers(loop, self.nursery, chosen, adopted=adopted, on_change=changed, on_trace=traced)
         self._family = Family(loop, self.rundir, self.workers, self.evidence)
         self.dumps = Dumps(loop, self.nursery)
-        self.engines = Engines(loop, self.nursery, self.config.engines, self.take, self._outcome, self.workers.abandoned.append)
-        said, parted, engine = self._outcome, self._parted, self.engines.carry_out
-        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, said, self._looked, parted, engine)
+        stuck, said, parted = self.workers.abandoned.append, self._outcome, self._parted
+        recovery = recovery_settings(self.config.recovery, once=self.settings.once)
+        self.recovery = Recovery(loop, self.nursery, sysfs_root(self.config), dirs, stuck, said)
+        self.engines = Engines(loop, self.nursery, self.config.engines, recovery, self.take, said, stuck)
+        acts = self.engines.carry_out, self.recovery.carry_out
+        self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, said, self._looked, parted, *acts)
         self.inventory = Inventory(loop, self.workers, self.memory, self.scribe)
         self.inventory.on_change = self._inventoried
         self.orders = Orders(self.rundir, self.clock, self.scribe)
@@ -147,6 +153,7 @@ class Daemon:
         self.ticker.end()
         self.kernel.close()
         self.engines.finish()
+        self.recovery.finish()
 
     @property
     def has_begun(self) -> bool:
@@ -224,10 +231,8 @@ class Daemon:
 
     def _outcome(self, action: Action, result: str, took_ms: int, detail: str) -> None:
         self.scribe.outcome(action, result, took_ms, detail)
-        if action.kind is ActionKind.TAKE_DUMP:
-            self.take(DumpEnded(self.clock.now(), action.incident or "", result))
-            if result == "failed":  # one that is late is still at it: no second beside it
-                self.take(DumpFailed(action.incident or ""))
+        for given in followed_by(action, self.clock.now(), result, detail):
+            self.take(given)
 
     def _inventoried(self) -> None:
         self.take(Inventoried(self.clock.now(), self.memory.inventory))
@@ -261,6 +266,7 @@ class Daemon:
 
     def _refusals(self) -> Mapping[str, str]:
         why = UNKNOWN_PAST if not self._begun else RELEASED if self._state.driver_released else self.upkeep.refusal()
+        why = why or (RECOVERING if self._state.recovery.under_way else "")
         if not why:
             return {}
         return {name: why for name, spec in self.workers.specs.items() if spec.holds_driver}
@@ -290,7 +296,7 @@ class Daemon:
         if self._state.driver_released:
             self.scribe.say("nvml:released", f"nvml: {RELEASED}")
         self.take(SampleTaken(Sample(number, at, self.clock.boot_id, readings)))
-        self.inventory.renew(answers, released=self._state.driver_released or self._state.maintenance is not None)
+        self.inventory.renew(answers, released=bool(self._refusals()))
         self.upkeep.tick()
         self.look_for_orders()
         if number % CHECKPOINT_TICKS == 1:
@@ -377,7 +383,7 @@ class Daemon:
     # --------------------------------------------------------------------------------------------- processes, records
 
     def _child_started(self, request: int, pid: int, start_ticks: int) -> None:
-        if not self.engines.started(request, pid, start_ticks):
+        if not (self.engines.started(request, pid, start_ticks) or self.recovery.started(request, pid, start_ticks)):
             self._family.started(request, pid, start_ticks)
 
     def _children_changed(self) -> None:

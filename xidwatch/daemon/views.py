@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from xidwatch.clock import iso
-from xidwatch.core import watch
+from xidwatch.core import recovering, watch
 from xidwatch.core.gate_model import Maintenance
 from xidwatch.core.kernel import XidClass, XidRule
 from xidwatch.core.model import Condition, Moment, Readings, Sample, Severity, Status, Subject, Value
@@ -14,7 +15,7 @@ from xidwatch.core.rules import Rule
 from xidwatch.core.ticks import Answer
 from xidwatch.core.watch import State
 from xidwatch.daemon.metrics import ProbeView, Snapshot
-from xidwatch.records.state import BaselineState, ConditionState, EngineState, MaintenanceState, ProbeState, StateFile
+from xidwatch.records.state import BaselineState, ConditionState, EngineState, MaintenanceState, ProbeState, RecoveryState, StateFile
 
 RECORDER_LATE_SECONDS = 5.0
 PRESET_CLASSES = frozenset({XidClass.APPLICATION, XidClass.ECHO, XidClass.HARDWARE, XidClass.LINK, XidClass.MEMORY, XidClass.THERMAL})
@@ -114,6 +115,7 @@ def state_file(
         engines=dict(engines),
         baseline=baseline,
         maintenance=_maintenance(state.maintenance),
+        recovery=_recovery(rules, state, now),
     )
 
 
@@ -141,6 +143,18 @@ def _probes(history: ProbeHistory, stuck: Mapping[str, float], now: Moment) -> d
         )
         for name, answer in history.answers.items()
     }
+
+
+def _recovery(rules: tuple[Rule, ...], state: State, now: Moment) -> tuple[RecoveryState, ...]:
+    latest = {each.step: each for each in state.recovery.attempts if each.boot_id == state.boot_id}
+    return tuple(
+        RecoveryState(step=each.step, target=each.target, against=each.against)
+        if (last := latest.get(each.step)) is None
+        else RecoveryState(
+            step=each.step, target=last.target, against=each.against, done=iso(last.at.wall), result=last.result, detail=last.detail
+        )
+        for each in recovering.outlooks(rules, state, now)
+    )
 
 
 def _maintenance(on: Maintenance | None) -> MaintenanceState | None:
@@ -195,4 +209,6 @@ def snapshot(
         engine_starts=starts,
         engine_stops=stops,
         maintenance=state.maintenance is not None,
+        recovery_enabled=state.recovery.settings.enabled,
+        recovery_taken=Counter((each.step, each.result) for each in state.recovery.attempts if each.boot_id == state.boot_id),
     )

@@ -24,8 +24,10 @@ from xidwatch.clock import iso
 from xidwatch.core.gate_model import Gate, GateMoved, Maintenance
 from xidwatch.core.messages import Closed, Gap, KernelRecord, Maintained, Opened, Output
 from xidwatch.core.model import Action, Condition, Incident, KernelEvent, Missing, Moment, Outcome, Readings, Transition
+from xidwatch.core.recovery_model import Attempt
 from xidwatch.records import Damage, RecordError, gates, note, regular
 from xidwatch.records.gates import GateRecord, MaintenanceRecord
+from xidwatch.records.recoveries import AttemptRecord
 from xidwatch.records.values import ConditionRecord, IncidentRecord, Microseconds, moment, mono_us, plain_readings, wall_time
 
 FOLDER = "journal"
@@ -88,10 +90,12 @@ def transition(edge: Transition, boot_id: str) -> Record:
 
 
 def action(decision: Action, boot_id: str) -> Record:
-    """A decision, before it is carried out; `unit` only for what is done to an engine."""
+    """A decision, before it is carried out; `unit` only for what is done to an engine, `step` and `target` for a recovery."""
     body: Record = {"kind": decision.kind, "for": decision.cause}
     if decision.unit:
         body["unit"] = decision.unit
+    if decision.step:
+        body |= {"step": decision.step, "target": decision.target}
     return record("action", decision.id, decision.at, boot_id, body, decision.incident)
 
 
@@ -151,8 +155,12 @@ def checkpoint(
     dumps: tuple[float, ...] = (),
     engines: tuple[Gate, ...] = (),
     maintenance: Maintenance | None = None,
+    attempts: tuple[Attempt, ...] = (),
 ) -> Record:
-    """The whole state, so that a later start need not read further back. `dumps`: wall times of the latest; `engines`: their gates."""
+    """The whole state, so that a later start need not read further back.
+
+    `dumps`: wall times of the latest; `engines`: their gates; `attempts`: at recovery.
+    """
     body: Record = {
         "conditions": [msgspec.to_builtins(ConditionRecord.of(condition)) for condition in conditions],
         "incident": msgspec.to_builtins(IncidentRecord.of(incident)) if incident else None,
@@ -161,6 +169,7 @@ def checkpoint(
         "dumps": [iso(wall) for wall in dumps],
         "gates": [msgspec.to_builtins(GateRecord.of(gate)) for gate in engines],
         "maintenance": msgspec.to_builtins(MaintenanceRecord.of(maintenance)) if maintenance else None,
+        "attempts": [msgspec.to_builtins(AttemptRecord.of(each)) for each in attempts],
     }
     return record("checkpoint", record_id, at, boot_id, body)
 

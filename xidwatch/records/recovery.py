@@ -19,14 +19,17 @@ import msgspec
 from xidwatch.clock import iso
 from xidwatch.core.gate_model import Gate, GateState, Maintenance
 from xidwatch.core.model import ActionKind, Condition, Incident, Missing, Moment, Severity, Status, Subject
+from xidwatch.core.recovery_model import NOTHING_DONE, Attempt
 from xidwatch.records import Damage, journal, note
 from xidwatch.records.baseline import Baseline
 from xidwatch.records.gates import GateRecord, MaintenanceRecord
 from xidwatch.records.journal import Entry
+from xidwatch.records.recoveries import AttemptRecord
 from xidwatch.records.values import ConditionRecord, IncidentRecord, Natural, wall_time
 
 RESTARTED = "host restarted; not looked at yet"
 KEPT_DUMPS = 20
+KEPT_ATTEMPTS = 40
 KEPT_BEFORE_CHECKPOINT = 4096  # records; as many as the loop may have on their way (`frames.WINDOW`)
 MOST_DAYS = 31  # files read back when no checkpoint is found
 _NUMBER = re.compile(r"-([0-9]{1,15})$")
@@ -51,6 +54,7 @@ class Recovered:
     dumps: tuple[float, ...] = ()
     gates: tuple[Gate, ...] = ()  # as last recorded, of any boot
     maintenance: Maintenance | None = None
+    attempts: tuple[Attempt, ...] = ()  # at recovery, of any boot
 
 
 # ---------------------------------------------------------------------------------------------------- as a message
@@ -68,6 +72,7 @@ class RecoveredRecord(msgspec.Struct, frozen=True, kw_only=True):
     dumps: tuple[str, ...] = ()
     gates: tuple[GateRecord, ...] = ()
     maintenance: MaintenanceRecord | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
     baseline: Baseline | None = None
     damage: tuple[Damage, ...] = ()
     took_ms: int = 0
@@ -85,6 +90,7 @@ class RecoveredRecord(msgspec.Struct, frozen=True, kw_only=True):
             dumps=tuple(iso(wall) for wall in found.dumps),
             gates=tuple(GateRecord.of(gate) for gate in found.gates),
             maintenance=MaintenanceRecord.of(found.maintenance) if found.maintenance else None,
+            attempts=tuple(AttemptRecord.of(each) for each in found.attempts),
             baseline=baseline,
             damage=tuple(damage),
             took_ms=took_ms,
@@ -103,6 +109,7 @@ class RecoveredRecord(msgspec.Struct, frozen=True, kw_only=True):
             dumps=tuple(wall_time(text) for text in self.dumps),
             gates=tuple(record.gate() for record in self.gates),
             maintenance=self.maintenance.maintenance() if self.maintenance else None,
+            attempts=tuple(record.attempt() for record in self.attempts),
         )
 
 
@@ -185,6 +192,14 @@ class _Closed(msgspec.Struct, frozen=True):
 
 class _Action(msgspec.Struct, frozen=True):
     kind: str
+    step: str = ""
+    target: str = ""
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    action: str = msgspec.field(name="for", default="")
+    result: str = ""
+    detail: str = ""
 
 
 class _Kernel(msgspec.Struct, frozen=True):
@@ -199,6 +214,7 @@ class _Checkpoint(msgspec.Struct, frozen=True):
     dumps: tuple[str, ...] = ()
     gates: tuple[GateRecord, ...] = ()
     maintenance: MaintenanceRecord | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
 
 
 class _Fold:
@@ -214,12 +230,14 @@ class _Fold:
         self._dumps: tuple[float, ...] = ()
         self._gates: dict[str, Gate] = {}
         self._maintenance: Maintenance | None = None
+        self._attempts: tuple[Attempt, ...] = ()
         self._last = Moment(0.0, 0.0)
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "transition": self._transition,
             "opened": self._opened,
             "closed": self._closed,
             "action": self._action,
+            "outcome": self._outcome,
             "kernel": self._kernel,
             "gate": self._gate,
             "maintenance": self._maintain,
@@ -263,6 +281,7 @@ class _Fold:
             self._dumps,
             tuple(self._gates.values()),
             self._maintenance,
+            self._attempts,
         )
 
     def _transition(self, entry: Entry) -> None:
@@ -291,11 +310,23 @@ class _Fold:
             self._incident = None
 
     def _action(self, entry: Entry) -> None:
-        if msgspec.convert(entry.body, _Action).kind != ActionKind.TAKE_DUMP:
+        body = msgspec.convert(entry.body, _Action)
+        if body.kind == ActionKind.RECOVER:
+            attempt = Attempt(body.step, entry.id, entry.at, entry.boot_id, entry.incident, body.target)
+            self._attempts = (*(each for each in self._attempts if each.action != entry.id), attempt)[-KEPT_ATTEMPTS:]
+        if body.kind != ActionKind.TAKE_DUMP:
             return
         self._dumps = (*self._dumps, entry.wall)[-KEPT_DUMPS:]
         if self._incident is not None and self._incident.id == entry.incident:
             self._incident = replace(self._incident, last_dump=entry.at, dumps=self._incident.dumps + 1)
+
+    def _outcome(self, entry: Entry) -> None:
+        """What was refused was not done. Without an outcome it counts as done, for nobody knows."""
+        if not self._attempts:
+            return
+        body = msgspec.convert(entry.body, _Outcome)
+        known = (replace(each, result=body.result, detail=body.detail) if each.action == body.action else each for each in self._attempts)
+        self._attempts = tuple(each for each in known if each.result not in NOTHING_DONE)
 
     def _kernel(self, entry: Entry) -> None:
         seq = msgspec.convert(entry.body, _Kernel).seq
@@ -321,12 +352,15 @@ class _Fold:
         dumps = tuple(wall_time(text) for text in body.dumps)
         gates = {record.unit: self._latched(record.gate()) for record in body.gates}
         maintenance = body.maintenance.maintenance() if body.maintenance else None
+        attempts = tuple(record.attempt() for record in body.attempts)
         self._conditions = {(condition.subject, condition.type): condition for condition in conditions}
         self._incident = incident
         self._next_id = max(self._next_id, body.next_id)
         self._dumps = dumps or self._dumps
         self._gates = gates
         self._maintenance = maintenance
+        told = {each.action for each in attempts}  # a version that knows of none must not make it forgotten
+        self._attempts = (*(each for each in self._attempts if each.action not in told), *attempts)[-KEPT_ATTEMPTS:]
         if body.kmsg_seq is not None:
             self._kmsg_seq = max(body.kmsg_seq, self._kmsg_seq if self._kmsg_seq is not None else body.kmsg_seq)
 

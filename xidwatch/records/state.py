@@ -78,6 +78,20 @@ class BaselineState(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class RecoveryState(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of recovery that an operator has switched on: what came of it last, and what speaks against it now; due when nothing does.
+
+    `done`: in this boot, when (UTC); `result` then is ok, failed, timeout, left, or "" while it is under way or not on record.
+    """
+
+    step: str
+    target: str = ""
+    against: tuple[str, ...] = ()
+    done: str | None = None
+    result: str = ""
+    detail: str = ""
+
+
 class MaintenanceState(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody works on the host: until when (UTC), why, who."""
 
@@ -119,6 +133,7 @@ class StateFile(msgspec.Struct, frozen=True, kw_only=True):
     baseline: BaselineState | None = None  # None while it is not known what earlier runs have learnt
     replayed: str = ""
     maintenance: MaintenanceState | None = None
+    recovery: tuple[RecoveryState, ...] = ()
 
 
 def encode(state: StateFile) -> bytes:

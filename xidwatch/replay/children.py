@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from xidwatch.core.recovery_model import UNABLE
 from xidwatch.daemon import forensics
 from xidwatch.daemon import frames as dump_frames
 from xidwatch.daemon.channel import Channel
@@ -312,9 +313,21 @@ class EngineChild(Child):
         self._strand.end()
 
 
+class RecoveryChild(Child):
+    """A step of recovery that a fixture's settings have switched on: nothing of a replay acts on anybody's hardware."""
+
+    def __init__(self, stage: Stage, theirs: socket.socket, _name: str, _options: Mapping[str, Any]) -> None:
+        super().__init__(stage, theirs, frames.MAX_LINE)
+        stage.loop.after(0.0, lambda: self.say(dump_frames.encode({"result": UNABLE, "detail": "a replay has no hardware"})))
+
+    def heard(self, line: bytes) -> None:
+        """Nothing is said to it."""
+
+
 _KINDS: dict[str, Callable[[Stage, socket.socket, str, Mapping[str, Any]], Child]] = {
     "xidwatch.probes.worker:main": ProbeChild,
     "xidwatch.daemon.recorder:main": RecorderChild,
     "xidwatch.daemon.forensics:main": DumpChild,
     "xidwatch.supervise.worker:main": EngineChild,
+    "xidwatch.supervise.recovery_worker:main": RecoveryChild,
 }

@@ -68,7 +68,8 @@ def _kernel(entry: Entry) -> Event:
 
 
 def _action(entry: Entry) -> Event:
-    plain = _event(entry, "action", facts.text(entry.body, "kind"), facts.text(entry.body, "unit"))
+    about = (facts.text(entry.body, key) for key in ("unit", "step", "target"))
+    plain = _event(entry, "action", facts.text(entry.body, "kind"), " ".join(filter(None, about)))
     return replace(plain, refers_to=facts.text(entry.body, "for"))
 
 

@@ -1,7 +1,10 @@
 """`xidwatch decode` beside grep: a large log with few events, and logs in which every line is one.
 
-grep writes into a pipe: with /dev/null it stops at the first match. Both read the file from memory: it has just been written. The
-naive peer is a loop with one regular expression a line, in a process of its own as well.
+grep writes into a pipe: with /dev/null it stops at the first match. Both read the file from memory: it has just been written, once. What
+takes as long as a breath is run several times, in turn with grep; what takes longer, once beside it. The naive peer is a loop with one
+regular expression a line, in a process of its own as well; of the large log it reads a part, and its time is that of all of it.
+
+Peak memory is what the child finds of itself: what a parent is told of it begins with the parent's own.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ from xidwatch.logs.find import search
 
 NAME = "decode"
 LARGE_BYTES = 1 << 30
+NAIVE_PART = 8  # of the large log the naive loop reads one in so many bytes
 LINES_BETWEEN = 10_000
 DENSE_LINES = 200_000
-ROUNDS = 3
+ROUNDS, LONG_ROUNDS = 3, 2
 GREP = ("grep", "-cE", "Xid|AER|mce")
 AIM_GREPS, AIM_GREPS_FAST = 25.0, 1.5
 AIM_MIB, AIM_MIB_FAST = 60.0, 100.0
@@ -37,6 +41,8 @@ NOISE = (
     "docker0: port {}(veth1a2b3c) entered forwarding state",
     "perf: interrupt took too long ({} > 2500), lowering kernel.perf_event_max_sample_rate to 79000",
 )
+STAMP, UPTIME = "@stamp@", "@uptime@"
+PEAK_TO = "@descriptor@"
 XID = "NVRM: Xid (PCI:0000:{:02x}:00): 31, pid={}, name=python3, Ch {:08x}, intr 00000000. MMU Fault: ENGINE GRAPHICS faulted @ 0x7f_{:08x}"
 NAIVE = r"""
 import dataclasses, json, re, sys
@@ -44,37 +50,55 @@ import dataclasses, json, re, sys
 class Event:
     line: int; time: str; xid: int; pci: str; text: str
 xid = re.compile(r"\[ *([0-9.]+)\] (NVRM: Xid \(PCI:([0-9a-f:.]+)\): ([0-9]+),.*)")
+left = int(sys.argv[2]) if len(sys.argv) > 2 else float("inf")
 for number, line in enumerate(open(sys.argv[1], errors="replace"), 1):
+    left -= len(line)
+    if left < 0:
+        break
     if match := xid.search(line):
         event = Event(number, match[1], int(match[4]), match[3], match[2])
         print(json.dumps(dataclasses.asdict(event)))
 """
 
+# The command as `python -m xidwatch` runs it, and then its peak: of this program alone, which `ru_maxrss` is not.
+MEASURED = r"""
+import os, re, sys
+from xidwatch.cli import main
+code = main(sys.argv[2:])
+os.write(int(sys.argv[1]), re.search(r"VmHWM:\s*(\d+)", open("/proc/self/status").read())[1].encode())
+sys.exit(code)
+"""
+
 
 def run(options: Options) -> list[Figure]:
     """Wall time, CPU and peak memory of whole processes, the best of some rounds."""
-    rounds = options.rounds(ROUNDS)
     with tempfile.TemporaryDirectory(prefix="xidwatch-bench-", dir=_roomy()) as folder:
         large = _written(Path(folder) / "large.log", _sparse(int(LARGE_BYTES * min(1.0, options.seconds / 60))))
-        figures = list(_large(large, rounds))
+        figures = list(_large(large, options.rounds(ROUNDS)))
         large.unlink()
-        figures += _dense("distinct", Path(folder), rounds, lambda at: XID.format(at % 8 + 1, at, at & 0xFFFF, at * 4096 & 0xFFFFFFFF))
-        figures += _dense("identical", Path(folder), rounds, lambda _: XID.format(1, 1, 1, 1))
+        figures += _dense("distinct", Path(folder), lambda at: XID.format(at % 8 + 1, at, at & 0xFFFF, at * 4096 & 0xFFFFFFFF))
+        figures += _dense("identical", Path(folder), lambda _: XID.format(1, 1, 1, 1))
     return figures
 
 
 def _large(path: Path, rounds: int) -> Iterator[Figure]:
-    size = f"{path.stat().st_size / 1e9:.2f} GB, 1 Xid in {LINES_BETWEEN} lines"
-    decode = _decode(path)
-    grep, slow = _beside(rounds, [[*GREP, str(path)], [*decode, "--no-fast"]])
-    yield Figure(NAME, f"LC_ALL=C {' '.join(GREP)} | cat", grep.seconds, "s", note=f"{size}; CPU {grep.cpu_seconds:.2f} s")
-    yield _in_greps("without hyperscan", slow, grep, AIM_GREPS)
-    yield Figure(NAME, "peak memory, without", slow.peak_mib, "MiB", AIM_MIB)
-    yield Figure(NAME, "naive loop", _shortest(1, [sys.executable, "-c", NAIVE, str(path)]).seconds, "s")
+    bytes_ = path.stat().st_size
+    size = f"{bytes_ / 1e9:.2f} GB, 1 Xid in {LINES_BETWEEN} lines"
+    grep = [*GREP, str(path)]
+    beside_slow, slow = _beside(1, [grep, _decode(path, "--no-fast")])
+    naive = _Run([sys.executable, "-c", NAIVE, str(path), str(bytes_ // NAIVE_PART)])
     if search(NEEDLES).is_fast:
-        grep, fast = _beside(rounds, [[*GREP, str(path)], decode])
-        yield _in_greps("with hyperscan", fast, grep, AIM_GREPS_FAST)
+        beside_fast, fast = _beside(rounds, [grep, _decode(path)])
+    else:
+        beside_fast, fast = beside_slow, None
+    yield Figure(NAME, f"LC_ALL=C {' '.join(GREP)} | cat", beside_fast.seconds, "s", note=f"{size}; CPU {beside_fast.cpu_seconds:.2f} s")
+    yield _in_greps("without hyperscan", slow, beside_slow, AIM_GREPS)
+    yield Figure(NAME, "peak memory, without", slow.peak_mib, "MiB", AIM_MIB)
+    if fast:
+        yield _in_greps("with hyperscan", fast, beside_fast, AIM_GREPS_FAST)
         yield Figure(NAME, "peak memory, with", fast.peak_mib, "MiB", AIM_MIB_FAST)
+    took = naive.seconds * NAIVE_PART
+    yield Figure(NAME, "naive loop", took, "s", ratio=took / beside_slow.seconds, peer="grep", note=f"{NAIVE_PART} x its first part")
 
 
 def _in_greps(name: str, took: _Run, grep: _Run, aim: float) -> Figure:
@@ -82,10 +106,10 @@ def _in_greps(name: str, took: _Run, grep: _Run, aim: float) -> Figure:
     return Figure(NAME, name, took.seconds, "s", aim * grep.seconds, took.seconds / grep.seconds, "grep", note=note)
 
 
-def _dense(name: str, folder: Path, rounds: int, text: Callable[[int], str]) -> list[Figure]:
+def _dense(name: str, folder: Path, text: Callable[[int], str]) -> list[Figure]:
     path = _written(folder / f"{name}.log", (f"Sep 16 08:01:02 host1 kernel: [    1.000000] {text(at)}\n" for at in range(DENSE_LINES)))
     naive = [sys.executable, "-c", NAIVE, str(path)]
-    ours, peer = _beside(rounds, [[*_decode(path), "--no-fast"], naive])
+    ours, peer = _beside(LONG_ROUNDS, [_decode(path, "--no-fast"), naive])
     aim = AIM_USEC_DISTINCT if name == "distinct" else AIM_USEC_SAME
     usec = ours.seconds / DENSE_LINES * 1e6
     cpu = f"CPU {ours.cpu_seconds / DENSE_LINES * 1e6:.1f} us = {ours.cpu_seconds / peer.cpu_seconds:.1f} x"
@@ -94,28 +118,28 @@ def _dense(name: str, folder: Path, rounds: int, text: Callable[[int], str]) -> 
 
 
 class _Run:
-    """One process, measured from outside."""
+    """One process: time and CPU from outside, its peak from inside where the command has a place for a descriptor to tell it."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": str(CHECKOUT), "PYTHONIOENCODING": "utf-8"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: what has been compiled once is kept
+        told, tells = os.pipe()
         begun = time.monotonic()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=CHECKOUT, env=environment)
+        words = [str(tells) if word == PEAK_TO else word for word in command]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, cwd=CHECKOUT, env=environment, pass_fds=(tells,))
+        os.close(tells)
         assert process.stdout
         while process.stdout.read(1 << 16):
             pass
         _, status, usage = os.wait4(process.pid, 0)
         self.seconds = time.monotonic() - begun
         self.cpu_seconds = usage.ru_utime + usage.ru_stime
-        self.peak_mib = usage.ru_maxrss / 1024
+        self.peak_mib = int(os.read(told, 64) or 0) / 1024
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
+        os.close(told)
         if process.returncode:
             raise BenchError(f"{command[0]} ended with {process.returncode}")
-
-
-def _shortest(rounds: int, command: list[str]) -> _Run:
-    return _best([_Run(command) for _ in range(rounds)])
 
 
 def _best(runs: Sequence[_Run]) -> _Run:
@@ -132,18 +156,22 @@ def _beside(rounds: int, commands: list[list[str]]) -> list[_Run]:
     return [_best(runs) for runs in zip(*turns, strict=True)]
 
 
-def _decode(path: Path) -> list[str]:
-    return [sys.executable, "-m", "xidwatch", "decode", "--json", str(path)]
+def _decode(path: Path, *options: str) -> list[str]:
+    return [sys.executable, "-c", MEASURED, PEAK_TO, "decode", "--json", *options, str(path)]
 
 
 def _sparse(size: int) -> Iterator[str]:
+    """Blocks of as many lines as lie between two Xids, of 100 s each: made once, and given their own time."""
+    lines = [f"{STAMP} host1 kernel: [{UPTIME}.{at:04}00] {NOISE[at * 7919 % len(NOISE)].format(at)}\n" for at in range(LINES_BETWEEN - 1)]
+    block = "".join(lines)
     written = at = 0
     while written < size:
         at += 1
-        text = XID.format(15, at, at & 0xFFFF, at) if at % LINES_BETWEEN == 0 else NOISE[at * 7919 % len(NOISE)].format(at)
-        line = f"Sep 16 {at // 3600000 % 24:02}:{at // 60000 % 60:02}:{at // 1000 % 60:02} host1 kernel: [{at / 1000:12.6f}] {text}\n"
-        written += len(line)
-        yield line
+        stamp, uptime = f"Sep {at // 864 % 30 + 1:2} {at // 36 % 24:02}:{at * 5 // 3 % 60:02}:{at * 100 % 60:02}", f"{at * 100:7}"
+        xid = f"{stamp} host1 kernel: [{uptime}.999999] {XID.format(15, at, at & 0xFFFF, at)}\n"
+        text = block.replace(STAMP, stamp).replace(UPTIME, uptime) + xid
+        written += len(text)
+        yield text
 
 
 def _written(path: Path, lines: Iterator[str]) -> Path:

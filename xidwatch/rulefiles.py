@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from xidwatch.core.explanations import Explanations, explanations
 from xidwatch.core.overrides import DEPTH, merged, misplaced
 from xidwatch.core.rules import Rule, RulesError, load
 from xidwatch.core.xids import XidRule, xid_rules
+
+if TYPE_CHECKING:
+    from xidwatch.core.explanations import Explanations
 
 OVERRIDES = Path("/etc/xidwatch/rules.d")
 
@@ -61,9 +63,15 @@ class _Kind:
     what: str = ""
 
 
+def _read_explanations(table: Table) -> Explanations:
+    from xidwatch.core.explanations import explanations  # noqa: PLC0415  it knows what conditions do, and loads all that decides
+
+    return explanations(table)
+
+
 _XID = _Kind("xid", "xid.toml", xid_rules, rows=lambda table: table.get("xid"), needs=("mnemonic", "class", "severity"), what="Xid")
 _CONDITIONS = _Kind("conditions", "conditions.toml", load, "conditions.", needs=("about", "when", "severity", "source"), what="condition")
-_EXPLAIN = _Kind("explain", "explain.toml", explanations, "explain.")
+_EXPLAIN = _Kind("explain", "explain.toml", _read_explanations, "explain.")
 _RULES_D = "rules.d"
 _LIKE_ENOUGH = 0.7  # for a name that was meant
 
@@ -111,6 +119,15 @@ def load_rules(directory: Path, overrides: Path | None = None) -> Rules:
     return parse_rules(rule_tables(directory, overrides))
 
 
+def load_xids(directory: Path, overrides: Path | None = None) -> Mapping[int, XidRule]:
+    """Only what Xids mean, for who reads logs: quick, and not kept from it by a mistake in a condition. Raises ConfigError."""
+    problems: list[str] = []
+    tables = _changed(_shipped(directory, (_XID,), problems), overrides, problems)
+    if problems:
+        raise ConfigError(problems)
+    return xid_rules(tables["xid"])
+
+
 def rule_tables(directory: Path, overrides: Path | None = None) -> Mapping[str, Table]:
     """The same as plain tables, checked, for passing between processes."""
     problems: list[str] = []
@@ -131,7 +148,7 @@ def load_explanations(directory: Path, overrides: Path | None = None) -> Explana
     tables = _changed(_shipped(directory, (_EXPLAIN,), problems), overrides, problems)
     if problems:
         raise ConfigError(problems)
-    return explanations(tables["explain"])
+    return _read_explanations(tables["explain"])
 
 
 def _shipped(directory: Path, kinds: Iterable[_Kind], problems: list[str]) -> dict[str, Table]:

@@ -17,10 +17,10 @@ import pytest
 
 from tests.logs.styles import DMESG, EVENTS, RECORDS
 from xidwatch.cli import decode, main
-from xidwatch.cli.decode import CLASSES, KINDS, SEVERITIES
+from xidwatch.cli.decode import CLASSES, KINDS, SEVERITIES, as_line, as_object
 from xidwatch.core.kernel import XidClass
-from xidwatch.core.logevents import CLASS_OF_KIND
-from xidwatch.core.model import Severity
+from xidwatch.core.logevents import CLASS_OF_KIND, Found
+from xidwatch.core.model import KernelEvent, PciAddress, Severity
 
 ROOT = Path(__file__).parents[2]
 XIDWATCH = [sys.executable, "-m", "xidwatch", "decode"]
@@ -301,3 +301,28 @@ def test_a_site_may_change_what_an_xid_means(tmp_path: Path, capsys: pytest.Capt
     site.write_text('[xid.31]\nseverity = "bad"\n')
     assert main(arguments) == 78
     assert "site.toml" in capsys.readouterr().err
+
+
+def test_a_wrong_condition_keeps_nobody_from_reading_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What Xids mean is all that is needed for it."""
+    for shipped in (ROOT / "rules").glob("*.toml"):
+        (tmp_path / shipped.name).write_bytes(shipped.read_bytes())
+    (tmp_path / "rules.d").mkdir()
+    (tmp_path / "rules.d" / "site.toml").write_text('[conditions.GpuLost]\nseverity = "bad"\n')
+    kernel_log = tmp_path / "kern.log"
+    kernel_log.write_bytes(LINE)
+    assert main(["--rules-dir", str(tmp_path), "decode", "--json", str(kernel_log)]) == 0
+    assert json.loads(capsys.readouterr().out)["xid"] == 79
+
+
+def test_an_event_as_a_line_is_its_object_in_json() -> None:
+    """Every member, whatever stands in it: the line is put together by hand."""
+    event = KernelEvent(
+        7, 1, "xid", Severity.ERROR, 'a "b" \\ \x1b é \U0001f525', 45, PciAddress(0, 1, 2), 7, 'n"', "None", 31, 2, 0, 3, injected=True
+    )
+    for found in (
+        Found(event, 7, 'Okt 06 "', "b\\", 1, 3, 9, None),
+        Found(KernelEvent(1, 1, "rcu", Severity.INFO, ""), 1, None, None, None),
+    ):
+        assert as_line(found) == json.dumps(as_object(found))
+        assert as_line(found, '"file": "x", ') == json.dumps({"file": "x", **as_object(found)})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.logs.judge import differs, wrong
 from tests.logs.styles import DMESG, EVENTS, RECORDS, STYLES
-from xidwatch.cli.decode import as_object
+from xidwatch.cli.decode import as_line, as_object
 from xidwatch.config import load_rules, rules_dir
 from xidwatch.core.logevents import Decoder, Found
 from xidwatch.core.logneedles import NEEDLES
@@ -117,6 +117,7 @@ def test_lines_seen_in_the_field(case: dict[str, object]) -> None:
     found = decoded(str(case["line"]).encode())
     assert found == line_by_line(str(case["line"]).encode())
     printed = [as_object(each) for each in found]
+    assert [as_line(each) for each in found] == [json.dumps(each) for each in printed]
     assert not wrong(case, printed)
     assert case["role"] != "primary" or not differs(case, printed)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xidwatch.core.model import KernelEvent, KernelMessage, PciAddress, Severity
 
@@ -51,6 +52,7 @@ _ADDRESS = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-
 _BUS_AND_DEVICE = re.compile(r"^00[0-9a-fA-F]{2}:[0-9a-fA-F]{2}$")  # all that drivers of 2006 to 2010 print
 
 
+@lru_cache(maxsize=1024)  # a host has few, and a flood names the same ones
 def address(text: str) -> PciAddress | None:
     """Of `PCI:0000:3b:00`, `0000:3b:00.0`, `PCI:0000:17:00 GPU-I:02 GPU-CI:00` or `0001:00`; None when it is none of them."""
     words = text.removeprefix("PCI:").split()
@@ -70,6 +72,7 @@ def address_in(text: str) -> PciAddress | None:
     return address(match[0]) if match else None
 
 
+@lru_cache(maxsize=1024)
 def mig(where: str) -> tuple[int | None, int | None]:
     """(GPU instance, compute instance) of `PCI:0000:17:00 GPU-I:02 GPU-CI:00`."""
     match = _MIG.search(where) if "GPU-I" in where else None

@@ -191,7 +191,7 @@ class Assembler:
             ended, self._open = self._open, None
             line, others = ended.together()
             kernel = line.kernel is not False
-            done += (Record(ended.number, each, line.time, line.usec, kernel, self._boot, others) for each in logline.said(line.text))
+            done += [Record(ended.number, text, line.time, line.usec, kernel, self._boot, others) for text in logline.said(line.text)]
         if self._fields is not None:
             collected, self._fields = self._fields, None
             done += self._named(collected.number, collected.records())

@@ -119,19 +119,17 @@ def _play(night: Night) -> None:
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Night]]:
     """Every fault that this user can commit, played once."""
     folder = tmp_path_factory.mktemp("faults")
-    is_root = os.geteuid() == 0
     found: dict[str, Night] = {}
     with ExitStack() as ends:
-        disk = LoopDisk(folder / "disk") if is_root else None
+        disk = LoopDisk(folder / "disk") if os.geteuid() == 0 else None
         if disk:
             ends.callback(disk.unmount)
-        for name, fault in FAULTS.items():
-            if is_root or not fault.root:
-                found[name] = _start(folder / name, fault, disk if fault.root else None, ends)
-                if disk and fault.root:
-                    ends.callback(disk.thaw)  # before anything else ends: who waits for it could not
-                    disk.freeze()
-                _play(found[name])
+        for name, fault in ((name, fault) for name, fault in FAULTS.items() if disk or not fault.root):
+            found[name] = _start(folder / name, fault, disk if fault.root else None, ends)
+            if disk and fault.root:
+                ends.callback(disk.thaw)  # before anything else ends: who waits for it could not
+                disk.freeze()
+            _play(found[name])
         yield found
 
 

@@ -118,6 +118,7 @@ def test_a_running_daemon_is_told(tmp_path: Path, nvml_library: NvmlLibrary, mon
         monkeypatch.setattr("xidwatch.cli.init_source.find_run_dir", lambda _state: rig.run_dir)
         daemon = rig.start(rig.pci(), rig.driver(nvml_library))
         daemon.until("the names of all", lambda: _named(rig.state_dir))
+        daemon.settle()
         opened = nvml_library.count("nvmlInitWithFlags")
         assert main(["check", "--accept", "--yes", "--state-dir", str(rig.state_dir), "--config", str(rig.folder / "none.toml")]) == 0
         daemon.until("accepted", lambda: not daemon.state()["baseline"]["provisional"])

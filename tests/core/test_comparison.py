@@ -45,4 +45,4 @@ def test_a_long_fact_is_cut() -> None:
 def test_only_who_is_seen_is_here() -> None:
     """The inventory keeps what a device was known by after it has gone."""
     inventory: Readings = {**CARD, OTHER: {"uuid": "GPU-2"}, HOST: {"driver_version": "1"}}
-    assert here({GPU: {"present": 1}, OTHER: {"present": 0}}, inventory).keys() == {GPU, HOST}
+    assert here({GPU: {"present": 1}, OTHER: {"present": 0}}, inventory).facts.keys() == {GPU, HOST}

@@ -119,10 +119,9 @@ def _play(night: Night) -> None:
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Night]]:
     """Every fault that this user can commit, played once."""
     folder = tmp_path_factory.mktemp("faults")
-    is_root = os.geteuid() == 0
     found: dict[str, Night] = {}
     with ExitStack() as ends:
-        disk = LoopDisk(folder / "disk") if is_root else None
+        disk = LoopDisk(folder / "disk") if os.geteuid() == 0 else None
         if disk:
             ends.callback(disk.unmount)
         for name, fault in FAULTS.items():

@@ -31,7 +31,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def start(rig: Rig, library: NvmlLibrary) -> Running:
     """Until everybody has answered, and the inventory is known."""
     running = rig.start(rig.pci(), rig.driver(library))
-    running.until("the driver answers", lambda: running.metrics().get('xidwatch_probe_success{probe="nvml"}') == 1)
+    running.settle()
     running.until("the inventory", lambda: any(entry.kind == "inventory" and "GPU-" in str(entry.body) for entry in rig.journal()))
     return running
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.clock import FakeClock
+from xidwatch.core.comparison import Here
 from xidwatch.core.gate_model import Maintenance
 from xidwatch.core.messages import MaintenanceSet
 from xidwatch.core.model import Readings, Subject
@@ -29,11 +30,11 @@ class World:
         self.facts: Readings = {GPU: {"uuid": "GPU-1"}}
         self.taken: list[MaintenanceSet] = []
         self.notes: list[str] = []
-        self.is_current = True
+        self.is_current = self.is_listed = True
         self.asked = 0
         numbers = itertools.count(1)
         scribe = Scribe(self, self.clock, lambda letter: f"{letter}-{next(numbers)}")  # type: ignore[arg-type]
-        self.upkeep = Upkeep(self.clock, scribe, self, lambda: (self.maintenance, self.facts), self.take)  # type: ignore[arg-type]
+        self.upkeep = Upkeep(self.clock, scribe, self, lambda: (self.maintenance, Here(self.facts, self.is_listed)), self.take)  # type: ignore[arg-type]
 
     def take(self, given: MaintenanceSet) -> None:
         self.taken.append(given)
@@ -133,6 +134,31 @@ def test_who_does_not_answer_again_is_not_waited_for_for_ever(world: World) -> N
     world.ask(OFF)
     for _ in range(PATIENT_TICKS):
         world.upkeep.tick()
+    (said,) = world.notes
+    assert said.startswith("after maintenance: nobody and nothing in the inventory has changed. Not everybody has answered")
+
+
+@pytest.mark.parametrize("late", ["when it begins", "when it ends"])
+def test_at_a_tick_without_the_list_of_devices_nobody_is_new_or_gone(world: World, late: str) -> None:
+    """A probe that came too late on a busy host: the next tick says who is there."""
+    there = world.facts
+    for when, order in (("when it begins", ON), ("when it ends", OFF)):
+        world.facts, world.is_listed = ({}, False) if when == late else (there, True)
+        world.ask(order)
+        world.upkeep.tick()
+        world.facts, world.is_listed = there, True
+        world.upkeep.tick()
+    assert world.notes == ["after maintenance: nobody and nothing in the inventory has changed."]
+
+
+def test_where_no_list_of_devices_ever_comes_they_are_not_compared(world: World) -> None:
+    """That it is so is said."""
+    world.is_listed = False
+    world.ask(ON)
+    world.upkeep.tick()
+    world.facts = {}
+    world.ask(OFF)
+    world.upkeep.tick()
     (said,) = world.notes
     assert said.startswith("after maintenance: nobody and nothing in the inventory has changed. Not everybody has answered")
 

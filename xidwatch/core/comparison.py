@@ -6,7 +6,9 @@ Law: pure. Only what was known both times can have changed: a fact that somebody
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from xidwatch.core import roster
 from xidwatch.core.model import PCI_KINDS, Missing, Readings, Value
 
 MOST_CHARACTERS = 60  # of a value
@@ -15,13 +17,32 @@ NAMES = ("name", "uuid", "serial", "board", "driver")  # by which a device is kn
 Facts = Mapping[str, Value]
 
 
-def here(readings: Readings, inventory: Readings) -> Readings:
-    """The facts about everything that is there now: of PCI devices only those that are seen."""
-    return {
+class Here(NamedTuple):
+    """The facts about everything that is there. Not `is_listed`: the list of PCI devices did not come, so one that is not in it may be."""
+
+    facts: Readings
+    is_listed: bool
+
+
+def here(readings: Readings, inventory: Readings) -> Here:
+    """As of these readings: of PCI devices only those that are seen."""
+    facts = {
         subject: facts
         for subject, facts in inventory.items()
         if subject.kind not in PCI_KINDS or readings.get(subject, {}).get("present") == 1
     }
+    return Here(facts, not isinstance(roster.listing(readings), Missing))
+
+
+def since(before: Here, after: Here) -> tuple[str, ...]:
+    """`changes`, where PCI devices were listed both times; else of all others."""
+    if before.is_listed and after.is_listed:
+        return changes(before.facts, after.facts)
+    return changes(_beside_pci(before.facts), _beside_pci(after.facts))
+
+
+def _beside_pci(readings: Readings) -> Readings:
+    return {subject: facts for subject, facts in readings.items() if subject.kind not in PCI_KINDS}
 
 
 def changes(before: Readings, after: Readings) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from typing import Any
 
 from xidwatch.clock import Clock, iso
 from xidwatch.core import comparison
+from xidwatch.core.comparison import Here
 from xidwatch.core.gate_model import Maintenance
 from xidwatch.core.messages import MaintenanceSet
-from xidwatch.core.model import Readings
 from xidwatch.core.rules import seconds
 from xidwatch.daemon.inventory import Inventory
 from xidwatch.daemon.scribe import NOTICE, WARNING, Scribe
@@ -27,7 +27,7 @@ PATIENT_TICKS = 10  # then what has been answered is compared, and who has not a
 BY_ITSELF = "its time is over"
 REFUSED = "not asked: the host is in maintenance until {until} ({reason})"
 
-Known = tuple[Maintenance | None, Readings]  # as the watch has it, and the facts about all that is there
+Known = tuple[Maintenance | None, Here]  # as the watch has it, and the facts about all that is there
 
 
 class Upkeep:
@@ -41,7 +41,7 @@ class Upkeep:
         self._inventory = inventory
         self._known = known
         self._take = take
-        self._before: Readings | None = None  # as it was when it began; kept until it has been compared
+        self._before: Here | None = None  # as it was when it began; kept until it has been compared
         self._end_mono: float | None = None  # nobody can set that clock: a step of the other neither ends it nor makes it last
         self._ticks_since = 0
 
@@ -68,11 +68,11 @@ class Upkeep:
             raise ValueError(f"for more than nothing, and at most {LONGEST_SECONDS / 3600:g} hours")
         if not reason:
             raise ValueError("a reason is needed, for whoever reads the journal later")
-        before, facts = self._known()
+        before, here = self._known()
         now = self._clock.now()
         given = Maintenance(before.began if before else now, now.wall + length, reason, by)
         if before is None or self._before is None:
-            self._before = facts
+            self._before = here
         self._end_mono = now.mono + length
         text = f"maintenance until {iso(given.until)}, by {by}: {reason}"
         self._scribe.log(WARNING, text, event="maintenance")
@@ -81,9 +81,10 @@ class Upkeep:
 
     def tick(self) -> None:
         """Its end, and the comparison once everybody has answered again."""
-        on, facts = self._known()
+        on, here = self._known()
         if on is not None:
-            self._before = facts if self._before is None else self._before  # it was begun in an earlier run
+            if self._before is None or (here.is_listed and not self._before.is_listed):  # of an earlier run, or not known
+                self._before = here
             now = self._clock.now()
             if self._end_mono is None:  # of what an earlier run was told only the wall clock's time is on record
                 self._end_mono = now.mono + min(on.until - now.wall, LONGEST_SECONDS)
@@ -93,8 +94,9 @@ class Upkeep:
         if self._before is None:
             return
         self._ticks_since += 1
-        if self._inventory.is_current or self._ticks_since >= PATIENT_TICKS:
-            self._compare(self._before, facts)
+        is_comparable = here.is_listed or not self._before.is_listed
+        if (self._inventory.is_current and is_comparable) or self._ticks_since >= PATIENT_TICKS:
+            self._compare(self._before, here)
             self._before = None
 
     def _end(self, why: str, by: str) -> None:
@@ -104,9 +106,10 @@ class Upkeep:
         self._end_mono = None
         self._ticks_since = 0
 
-    def _compare(self, before: Readings, after: Readings) -> None:
-        changed = comparison.changes(before, after)
-        unheard = "" if self._inventory.is_current else " Not everybody has answered since; what they would tell is not compared."
+    def _compare(self, before: Here, after: Here) -> None:
+        changed = comparison.since(before, after)
+        is_whole = self._inventory.is_current and before.is_listed and after.is_listed
+        unheard = "" if is_whole else " Not everybody has answered since; what they would tell is not compared."
         text = f"after maintenance: {'; '.join(changed) or 'nobody and nothing in the inventory has changed'}.{unheard}"
         self._scribe.record("note", {"text": text, "changes": list(changed)})
         self._scribe.log(NOTICE, text, event="maintenance")

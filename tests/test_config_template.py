@@ -52,7 +52,7 @@ def test_it_is_read_back_as_what_it_was_made_from(config: Config) -> None:
 def test_the_defaults_are_all_there_and_switched_off() -> None:
     """Taking away every "#" gives the same configuration, with the examples."""
     text = template.text(Config())
-    assert tomllib.loads(text) == {"probes": {key: {} for key in ("nvml", "pci", "hwmon", "host", "engine")}}
+    assert tomllib.loads(text) == {"probes": {key: {} for key in ("nvml", "pci", "hwmon", "host", "engine")}, "recovery": {}}
     everything = as_mapping(read(uncommented(text)))
     defaults = as_mapping(Config())
     assert {key: value for key, value in everything.items() if key not in ("rails", "engines")} == {
@@ -81,17 +81,17 @@ def test_a_label_cannot_break_out_of_its_comment() -> None:
     assert read(template.text(Config(), [words])) == Config()
 
 
-def _keys(struct: type[msgspec.Struct], path: str = "") -> list[str]:
-    found = []
-    for field in msgspec.structs.fields(struct):
-        found.append(f"{path}{field.encode_name}")
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) and not path:
-            found += _keys(field.type, f"{path}{field.encode_name}.")
-    return found
+def _keys(struct: type[msgspec.Struct]) -> list[str]:
+    """At the top, and in a table below it: `interval`, `probes.nvml`, `recovery.rescan`."""
+    tables = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+    below = ((name, table) for name, table in tables.items() if isinstance(table, type) and issubclass(table, msgspec.Struct))
+    return [*tables, *(f"{name}.{field.encode_name}" for name, table in below for field in msgspec.structs.fields(table))]
 
 
 @pytest.mark.parametrize("key", _keys(Config))
 def test_every_key_is_explained(key: str) -> None:
-    """A key without a word here is not finished."""
-    assert template.MEANING.get(key)
-    assert f"# {template.MEANING[key].split()[0]}" in template.text(Config())
+    """By words of its own, or by name in those of its table: a key without a word here is not finished."""
+    table, _, own = key.rpartition(".")
+    words = template.MEANING.get(key) or template.MEANING[table]
+    assert key in template.MEANING or f"`{own}`" in words
+    assert f"# {words.split()[0]}" in template.text(Config())

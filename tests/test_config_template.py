@@ -52,7 +52,7 @@ def test_it_is_read_back_as_what_it_was_made_from(config: Config) -> None:
 def test_the_defaults_are_all_there_and_switched_off() -> None:
     """Taking away every "#" gives the same configuration, with the examples."""
     text = template.text(Config())
-    assert tomllib.loads(text) == {"probes": {key: {} for key in ("nvml", "pci", "hwmon", "host", "engine")}}
+    assert tomllib.loads(text) == {"probes": {key: {} for key in ("nvml", "pci", "hwmon", "host", "engine")}, "recovery": {}}
     everything = as_mapping(read(uncommented(text)))
     defaults = as_mapping(Config())
     assert {key: value for key, value in everything.items() if key not in ("rails", "engines")} == {

@@ -40,10 +40,16 @@ MEANING: Mapping[str, str] = {
     "probes.host": "Load, memory, pressure. `root`: where proc is, if not at /proc.",
     "probes.engine": "The engines below [[engines]]; without any it does not run.",
     "recovery": "What may be done by itself to bring hardware back for an engine that is held: nothing, unless it is switched on. Each at "
-    "most once in a boot, least invasive first, when nobody holds the device: `rescan` (PCI removal and rescan), `slot_power` (off, on), "
-    "`gpu_reset` (nvidia-smi), `module_reload`, `allow_reboot`. `wait`: how long it has to have been gone, and gets after each step. A "
-    "reboot waits for `reboot_after`, held and up, and is made once within `reboot_window`. The service needs a drop-in for most of it: "
+    "most once in a boot, least invasive first, when nobody holds the device. The service needs a drop-in for most of it: "
     "docs/recovery.md. Takes a restart.",
+    "recovery.rescan": "PCI removal of what is gone, and rescan.",
+    "recovery.slot_power": "Power of its slot off and on.",
+    "recovery.gpu_reset": "By nvidia-smi, of a GPU that is still on the bus.",
+    "recovery.module_reload": "Unload and load the NVIDIA modules.",
+    "recovery.allow_reboot": "Warm reboot, once for an incident and once within `reboot_window`.",
+    "recovery.wait": "Hardware has to have been gone for so long before the first step, and gets so long after each.",
+    "recovery.reboot_after": "The engine has been held, and the host up, for so long before a reboot.",
+    "recovery.reboot_window": "From one reboot by xidwatch to the next, at least an hour.",
     "rails": "Supply rails: which sensor input measures which, judged by RailOutOfRange and RailGone. `factor` = volts of the rail / volts "
     "at the pin, 1.0 where the driver gives real volts. `tolerance`: how far from nominal is still good. Takes a restart.",
     "engines": 'Inference engines, each a service of systemd. `gpus`: "found" (those that its processes are seen to use, remembered), '
@@ -85,7 +91,9 @@ def _table(path: str, table: msgspec.Struct, default: msgspec.Struct) -> Iterato
     plain = {key: value for key, value in fields.items() if not isinstance(value, msgspec.Struct)}
     if plain:
         yield f"[{path}]"
-        yield from (_pair(key, value, getattr(default, key)) for key, value in plain.items())
+        for key, value in plain.items():
+            yield from _comment(MEANING.get(f"{path}.{key}", ""))
+            yield _pair(key, value, getattr(default, key))
     for key, value in fields.items():
         if isinstance(value, msgspec.Struct):
             yield ""

@@ -4,19 +4,18 @@
     vllm.service: open (RUNNING since 2026-09-17T03:02:44.902Z)
     vllm.service: unknown: the daemon has stopped
 
-Imports little: the unit of the engine waits for it (ExecCondition=, systemd.service(5)).
+Imports little, of other people's modules too (`dataclasses` alone takes a tenth of it): the unit of the engine waits for it
+(ExecCondition=, systemd.service(5)).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xidwatch.places import DEFAULT_CONFIG, STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, files, order, state
@@ -53,8 +52,7 @@ option for a unit: systemd would count the waiting as its start, and let it fail
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What is said about one engine. `engine`: as the daemon shows it, None where it does not. `step`: the next, where one is known.
 
     `maintenance`: as far as a daemon that can be believed says so.
@@ -151,7 +149,7 @@ def look(place: Path, unit: str = "", config: Path = DEFAULT_CONFIG) -> list[Ans
     answers = [answer(each, shown, doubt, _order(place, each, now_ms, boot_id)) for each in units]
     steps = [step or _missing_table(each, config) if each.code == UNKNOWN else "" for each in answers]
     on = shown.maintenance if shown and not doubt else None
-    return [replace(each, step=step, maintenance=on) for each, step in zip(answers, steps, strict=True)]
+    return [each._replace(step=step, maintenance=on) for each, step in zip(answers, steps, strict=True)]
 
 
 def answer(unit: str, shown: StateFile | None, doubt: str, by_order: Order | None) -> Answer:
@@ -247,6 +245,8 @@ def verdict(answers: list[Answer]) -> int:
 def show(answers: list[Answer], *, as_json: bool) -> int:
     """Print them, and what can be done; the exit status."""
     if as_json:
+        import json
+
         plain = [_plain(each) for each in answers]
         print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=1))
     else:

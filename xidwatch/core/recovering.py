@@ -153,7 +153,7 @@ def _held(rules: tuple[Rule, ...], state: State, conditions: Conditions, at: Mom
         under = hardware.under(state, engine, gate).names
         pids = state.readings.get(Subject("engine", engine.unit), {}).get("pids")
         holders = pids if isinstance(pids, str) and not isinstance(pids, Missing) else ""
-        found = recovery.situation(under, bad, state.readings, places, holders=holders, leftovers=gate.leftovers)
+        found = recovery.situation(under, bad, state.readings, places, holders=holders, leftovers=gate.leftovers, told=state.tally.asked)
         own = [each for each in bad if each.subject in under]
         if own:
             against = (*_of_the_host(state, at), *_of_the_engine(state, engine, gate, at))

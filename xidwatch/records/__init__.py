@@ -7,8 +7,8 @@ crash, a full disk or a newer version left behind: content never raises, it is r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
 class RecordError(Exception):
@@ -21,8 +21,7 @@ class RecordError(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(NamedTuple):
     """A place in a file that could not be read. `line` counts from 1; 0 means the file as a whole."""
 
     path: str

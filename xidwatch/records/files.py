@@ -17,8 +17,9 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from xidwatch.records import regular
 from xidwatch.records.regular import FILE_MODE
@@ -195,8 +196,7 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[written:]
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     descriptor: int
     end: int  # bytes of whole lines
     durable: int  # bytes known to be on the disk

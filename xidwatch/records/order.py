@@ -14,7 +14,6 @@ two writers of one file would undo each other's word.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterator
@@ -56,7 +55,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """The same for the same words."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
+        from hashlib import sha256  # noqa: PLC0415  it loads a library, and only a daemon asks for it
+
+        return sha256(msgspec.json.encode(self)).hexdigest()
 
 
 def place(run_dir: Path, unit: str) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.harness import PATIENCE_SECONDS, Rig, Running, has_ended, wait_at_gate
+from tests.daemon.harness import PATIENCE_SECONDS, Rig, Running, has_ended, poll_until, wait_at_gate
 from xidwatch.records import samples
 
 pytestmark = pytest.mark.slow
@@ -123,7 +123,7 @@ def test_one_tick_is_one_row(rig: Rig) -> None:
     assert "inventory" in kinds
     assert kinds[-1] == "stopped"
     assert json.loads((rig.run_dir / "state.json").read_bytes())["tick"] == 1
-    assert not rig.processes()
+    poll_until("nobody is left", lambda: not rig.processes())
 
 
 def test_one_tick_asks_the_driver_however_slow_the_past_is(rig: Rig) -> None:

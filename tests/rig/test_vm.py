@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from tests.rig.vm import explain
-from tests.rig.vm.__main__ import load, names
+from tests.rig.vm.__main__ import by_length, load, names
 from tests.rig.vm.build import ROOT
 from tests.rig.vm.hardware import aer_injection
 from tests.rig.vm.machine import GPUS, topology
@@ -27,6 +27,16 @@ def test_a_scenario_is_a_sentence_and_a_function(name: str) -> None:
     assert arguments == (["guest", "number"] if hasattr(module, "ROUNDS") else ["guest"])
     assert isinstance(getattr(module, "OWES", ""), str)
     assert isinstance(getattr(module, "COLD", False), bool)
+    assert isinstance(getattr(module, "ENGINE", False), bool)
+    assert not (getattr(module, "COLD", False) and getattr(module, "ENGINE", False)), "an engine's guest is carried on, not booted"
+
+
+def test_no_long_scenario_is_left_for_the_end() -> None:
+    """Boots first, then engines, and the rounds behind everything else; nobody is forgotten."""
+    order = by_length(names())
+    assert sorted(order) == names()
+    assert order.index("panic") < order.index("night_and_morning") < order.index("night") < order.index("killed_at_write")
+    assert order[-1] == "killed_at_write"
 
 
 def test_the_rules_are_hastened_and_stay_rules() -> None:

@@ -39,7 +39,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> ModuleType:
-    """A scenario's module: its docstring, `scenario(guest)`, and perhaps `OWES` and `COLD`."""
+    """A scenario's module: its docstring, `scenario(guest)`, and perhaps `OWES`, `COLD`, `ENGINE` and `ROUNDS`."""
     return importlib.import_module(f"tests.rig.vm.scenarios.{name}")
 
 
@@ -47,6 +47,17 @@ def rounds(name: str) -> tuple[int | None, ...]:
     """The numbers its guests are told: one guest that is told none, but for a scenario with `ROUNDS`."""
     many: int = getattr(load(name), "ROUNDS", 0)
     return tuple(range(1, many + 1)) if many else (None,)
+
+
+def by_length(chosen: list[str]) -> list[str]:
+    """The long ones first, and the many short rounds last: none is left to be waited for alone at the end."""
+    marks = ("ROUNDS", "COLD", "ENGINE")
+
+    def rank(name: str) -> tuple[bool, ...]:
+        rounds_, cold, engine = (bool(getattr(load(name), mark, False)) for mark in marks)
+        return rounds_, not cold, not engine
+
+    return sorted(chosen, key=rank)
 
 
 def say(text: str) -> None:
@@ -77,11 +88,11 @@ class Rig:
         self.owed: list[str] = []
 
     def run(self, chosen: list[str]) -> None:
-        """Each in a guest that is thrown away afterwards; with `ROUNDS` in as many guests, each told its number. Told in order."""
+        """Each in a guest that is thrown away afterwards; with `ROUNDS` in as many guests, each told its number. Told as chosen."""
         with ThreadPoolExecutor(os.cpu_count()) as hands:
-            playing = [(name, [hands.submit(self._play, name, number) for number in rounds(name)]) for name in chosen]
-            for name, futures in playing:
-                self._tell(name, [future.result() for future in futures])
+            playing = {name: [hands.submit(self._play, name, number) for number in rounds(name)] for name in by_length(chosen)}
+            for name in chosen:
+                self._tell(name, [future.result() for future in playing[name]])
 
     def _play(self, name: str, number: int | None) -> Played:
         began = time.monotonic()
@@ -97,7 +108,7 @@ class Rig:
 
     def _scene(self, module: ModuleType, name: str, number: int | None, notes: list[str]) -> str:
         """Why it failed, told while what it looked at is still there; "" when it passed."""
-        guest = self._stage.cold() if getattr(module, "COLD", False) else self._stage.ready()
+        guest = self._begin(module)
         guest.say = notes.append
         well = False
         try:
@@ -110,6 +121,11 @@ class Rig:
                 self._keep_records(guest, name if number is None else f"{name}-{number}")
             guest.close()
         return ""
+
+    def _begin(self, module: ModuleType) -> Guest:
+        if getattr(module, "COLD", False):
+            return self._stage.cold()
+        return self._stage.supervised() if getattr(module, "ENGINE", False) else self._stage.ready()
 
     def _tell(self, name: str, played: list[Played]) -> None:
         owes: str = getattr(load(name), "OWES", "") if not any(each.broken for each in played) else ""

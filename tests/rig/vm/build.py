@@ -30,7 +30,9 @@ PACKAGES = (
 BOOT_MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "virtio_console")
 MODULES = (*BOOT_MODULES, "loop", "i2c-dev", "i2c-stub", "ltc4245", "aer_inject", "i6300esb", "overlay")
 MASKED = ("systemd-update-utmp.service", "getty.target", "systemd-logind.service", "apt-daily.timer", "apt-daily-upgrade.timer",
-          "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "systemd-tmpfiles-clean.timer")  # fmt: skip
+          "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "systemd-tmpfiles-clean.timer",
+          "dev-hugepages.mount", "dev-mqueue.mount", "sys-kernel-tracing.mount", "sys-fs-fuse-connections.mount")  # fmt: skip
+GENERATORS = "usr/lib/systemd/system-generators"  # a dozen programs at every boot and every daemon-reload, and no unit here is theirs
 ENABLED = {"rig-agent.service": "sysinit.target", "rig-shell.service": "multi-user.target"}
 DISK_BYTES = 1 << 30
 FROZEN_BYTES = 32 << 20
@@ -210,6 +212,8 @@ def _furnish(rootfs: Path) -> None:
     for unit in MASKED:
         (units / unit).unlink(missing_ok=True)
         (units / unit).symlink_to("/dev/null")
+    for path in (rootfs / GENERATORS).iterdir():
+        path.unlink()
     (rootfs / "etc/hostname").write_text("rig\n")
     (rootfs / "var/log/journal").mkdir(exist_ok=True)  # so that the log of the boot before can be read
     shutil.rmtree(rootfs / "var/cache/apt", ignore_errors=True)

@@ -24,20 +24,28 @@ OPEN, CLOSED, UNKNOWN = 0, 2, 3
 PROMPT = json.dumps({"model": "rig", "prompt": "hello", "max_tokens": 1})
 
 
+def supervise(guest: Guest) -> None:
+    """From a guest that only watches to one whose engine is behind an accepted baseline, proven, and started."""
+    guest.put(f"/etc/systemd/system/{UNIT}.d/50-xidwatch.conf", GATE)
+    guest.run(f"systemctl daemon-reload; systemctl enable {UNIT}")
+    guest.configure(CONFIG)
+    guest.run("xidwatch check --accept --yes")
+    guest.run(f"systemctl start {UNIT}")  # which leaves it out: nothing is proven yet in this boot
+    Engine(guest).until_gate("RUNNING")
+
+
 class Engine:
-    """Supervised from the beginning, behind an accepted baseline, proven, and started. `manners`: options of the stand-in."""
+    """That of a supervised guest, running; begun anew when it is to have `manners`, options of the stand-in."""
 
     def __init__(self, guest: Guest, manners: str = "") -> None:
         self._guest = guest
-        guest.put(f"/etc/systemd/system/{UNIT}.d/50-xidwatch.conf", GATE)
         if manners:
-            command = f"[Service]\nExecStart=\nExecStart=/usr/bin/python3 /usr/local/lib/rig/engine.py {manners}\n"
-            guest.put(f"/etc/systemd/system/{UNIT}.d/manners.conf", command)
-        guest.run(f"systemctl daemon-reload; systemctl enable {UNIT}")
-        guest.configure(CONFIG)
-        guest.run("xidwatch check --accept --yes")
-        guest.run(f"systemctl start {UNIT}")  # which leaves it out: nothing is proven yet in this boot
-        self.until_gate("RUNNING")
+            guest.put("/etc/default/engine", f'MANNERS="{manners}"\n')
+            guest.run(f"systemctl stop {UNIT}")
+            self.until_gate("OFF")  # or the next would be mistaken for this one
+            guest.run(f"systemctl start {UNIT}")
+            guest.until("it answers, so that all its processes are there", lambda: self._asked().endswith("}"))
+            self.until_gate("RUNNING")
 
     def state(self) -> str:
         """What systemd says of it: active, inactive, failed."""
@@ -75,6 +83,9 @@ class Engine:
 
     def answers(self) -> str:
         """The token it gives for a prompt."""
+        return str(json.loads(self._asked().partition("\r\n\r\n")[2])["choices"][0]["text"])
+
+    def _asked(self) -> str:
         request = f"POST /v1/completions HTTP/1.0\\r\\nContent-Length: {len(PROMPT)}\\r\\n\\r\\n"
-        page = self._guest.run(f"exec 3<>/dev/tcp/127.0.0.1/8000; printf '{request}' >&3; printf '%s' '{PROMPT}' >&3; cat <&3")
-        return str(json.loads(page.partition("\r\n\r\n")[2])["choices"][0]["text"])
+        talk = f"exec 3<>/dev/tcp/127.0.0.1/8000 && printf '{request}' >&3 && printf '%s' '{PROMPT}' >&3 && cat <&3"
+        return self._guest.run(talk, check=False)

@@ -2,8 +2,9 @@
 
     booted   the image's own Debian, up, the stand-in driver loaded                        (as long as the image is the same)
     ready    over it the checkout, the fake NVML and a configuration; the unit active      (as long as the checkout is the same)
+    engine   over it an engine behind its gate, proven and running                         (likewise; made when first asked for)
 
-Both are saved machines in files; a scenario carries on from `ready` and throws away what it did. Time is shortened: the
+All are saved machines in files; a scenario carries on from `ready` or `engine` and throws away what it did. Time is shortened: the
 interval is 2 s and every hold and clear of the rules a fifteenth of what is shipped, as the interval is.
 """
 
@@ -15,16 +16,17 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tests.fakes import nvml_library
-from tests.rig.vm import build
+from tests.rig.vm import build, engine
 from tests.rig.vm.build import HERE, ROOT, Image, digest
 from tests.rig.vm.guest import CONFIG, Guest
-from tests.rig.vm.machine import Machine, qemu_version
+from tests.rig.vm.machine import GuestGone, Machine, qemu_version
 
 SHIPPED_SECONDS = 30.0
 INTERVAL_SECONDS = 2.0
@@ -62,6 +64,9 @@ class Stage:
         ready_key = digest([*project, HERE / "programs", HERE / "stage.py"], booted_key, CONFIG)
         self._booted = self._saved(f"booted-{booted_key}", lambda: Machine(self.image, self.image.disk), self._boot)
         self._ready = self._saved(f"ready-{ready_key}", lambda: self._machine(self._booted), self._make_ready)
+        self._engine_key = digest([HERE / "engine.py"], ready_key, engine.GATE)
+        self._engine: Saved | Exception | None = None
+        self._one_at_a_time = threading.Lock()
 
     def _saved(self, name: str, begun: Callable[[], Machine], prepare: Callable[[Guest], None]) -> Saved:
         """From the file, or prepared and saved now."""
@@ -91,6 +96,18 @@ class Stage:
         """Healthy, and sampling."""
         return Guest(self._machine(self._ready))
 
+    def supervised(self) -> Guest:
+        """The same with an engine that runs behind its gate. What kept it from being made is told to everybody who asks."""
+        with self._one_at_a_time:
+            if self._engine is None:
+                try:
+                    self._engine = self._saved(f"engine-{self._engine_key}", lambda: self._machine(self._ready), self._make_supervised)
+                except (AssertionError, GuestGone) as error:
+                    self._engine = error
+        if isinstance(self._engine, Exception):
+            raise self._engine
+        return Guest(self._machine(self._engine))
+
     def cold(self) -> Guest:
         """The same from a boot: for what a machine that was carried on cannot do, as keeping a crash record in the firmware."""
         guest = Guest(Machine(self.image, self._ready.disk))
@@ -112,6 +129,11 @@ class Stage:
         guest.put("/etc/systemd/system/xidwatch.service.d/rig.conf", DROP_IN)
         guest.run("ldconfig; systemctl daemon-reload; systemctl enable --now xidwatch", seconds=60)
         Stage._until_healthy(guest)
+        guest.run("sync")
+
+    @staticmethod
+    def _make_supervised(guest: Guest) -> None:
+        engine.supervise(guest)
         guest.run("sync")
 
     @staticmethod

@@ -3,6 +3,8 @@
 from tests.rig.vm.engine import Engine
 from tests.rig.vm.guest import Guest
 
+ENGINE = True
+
 
 def scenario(guest: Guest) -> None:
     engine = Engine(guest)

@@ -3,6 +3,7 @@
 from tests.rig.vm.engine import CLOSED, Engine
 from tests.rig.vm.guest import Guest
 
+ENGINE = True
 MOST_STARTS = 10
 
 

@@ -4,11 +4,14 @@ from tests.rig.vm.engine import Engine
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.hardware import Disk
 
+ENGINE = True
+
 
 def scenario(guest: Guest) -> None:
     disk = Disk(guest, "/mnt/frozen")
     disk.freeze()
     engine = Engine(guest, f"--stuck {disk.mounted}/x")
+    guest.until("a worker waits for the disk", lambda: "D" in guest.run("ps -o state= -C python3").split())
     guest.switch.vanish()
     engine.until_gate("HELD")
     stuck = guest.run("pgrep -f rig/engine.py").split()

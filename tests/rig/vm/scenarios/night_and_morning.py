@@ -4,6 +4,8 @@ from tests.rig.vm.engine import CLOSED, OPEN, Engine
 from tests.rig.vm.guest import Guest
 from tests.rig.vm.scenarios.night import strike
 
+ENGINE = True
+
 
 def scenario(guest: Guest) -> None:
     engine = Engine(guest)

@@ -7,6 +7,7 @@ from tests.rig.vm.guest import UNIT, Guest
 SWITCH = "port:0000:01:00.0"
 RECOVERY = '\n[recovery]\nrescan = true\nwait = "4s"\n'
 DROP_IN = (ROOT / "systemd/recovery.conf").read_text()
+ENGINE = True
 
 
 def scenario(guest: Guest) -> None:

@@ -42,11 +42,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def worker(*, deaf: bool, stuck: str) -> None:
-    """In a process of its own, until told to go."""
-    if os.fork():
-        return
+    """In a process of its own, until told to go. Deaf from its first instruction on: it inherits that."""
     if deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork():
+        return
     if stuck:
         os.open(stuck, os.O_CREAT | os.O_WRONLY)
     while True:

@@ -268,6 +268,14 @@ def test_what_stands_below_is_read_for_itself() -> None:
         assert facts(f"{UPTIME}{LONG[0]}\n{other}") == [*facts(LONG[0]), *facts(other)]
 
 
+@pytest.mark.parametrize("clock", ["[ 4001.2] ", "[4001.25] ", "[4001] "])
+def test_behind_a_clock_that_somebody_has_shortened_an_event_is_one(clock: str) -> None:
+    """It is no rest of the line before, though no kernel prints such a head. A number alone is one before the driver's own words."""
+    others = (f"{XID}31, Ch 1", *((AER, "NMI: PCI system error (SERR) for reason b1 on CPU 0.") if "." in clock else ()))
+    for other in others:
+        assert facts(f"Sep 17 01:10:03 host kernel: {LONG[0]}\n{clock}{other}") == [*facts(LONG[0]), *facts(other)]
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("head", HEADS)
 def test_every_form_is_found_in_a_large_log(form: str, head: str) -> None:

@@ -222,7 +222,8 @@ class Assembler:
         if read.text.startswith("{") and (fields := logfields.records(read.text, read.kernel)) is not None:
             return self.finish() + self._named(number, fields)
         indent = len(line) - len(line.lstrip())
-        if not read.headed and self._open is not None:
+        is_own = read.time is not None and is_spoken(read.text)  # behind half a head: a clock that somebody has shortened
+        if not read.headed and not is_own and self._open is not None:
             is_full = self._is_full(len(self._open.last))
             if (goes_on := _goes_on(self._open, line, indent, is_full=is_full)) is not False:
                 self._open.add(line, is_doubtful=goes_on is None)

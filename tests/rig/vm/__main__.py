@@ -88,11 +88,11 @@ class Rig:
         self.owed: list[str] = []
 
     def run(self, chosen: list[str]) -> None:
-        """Each in a guest that is thrown away afterwards; with `ROUNDS` in as many guests, each told its number. Told as chosen."""
+        """Each in a guest that is thrown away afterwards; with `ROUNDS` in as many, each told its number. Told in that order."""
         with ThreadPoolExecutor(os.cpu_count()) as hands:
             playing = {name: [hands.submit(self._play, name, number) for number in rounds(name)] for name in by_length(chosen)}
-            for name in chosen:
-                self._tell(name, [future.result() for future in playing[name]])
+            for name, futures in playing.items():
+                self._tell(name, [future.result() for future in futures])
 
     def _play(self, name: str, number: int | None) -> Played:
         began = time.monotonic()

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json import dumps as _encoded
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
@@ -87,8 +87,10 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """See EPILOG. Raises BrokenPipeError and KeyboardInterrupt; what was known by then has been printed."""
     from xidwatch.core.logneedles import NEEDLES
-    from xidwatch.logs.find import search
-    from xidwatch.rulefiles import ConfigError, load_xids, overrides_dir, rules_dir
+    from xidwatch.logs.find import begin_search
+
+    searching = begin_search(NEEDLES, fast=not arguments.no_fast)
+    from xidwatch.rulefiles import ConfigError, load_xids, overrides_dir, rules_dir  # while that goes on
 
     if sys.stdout is None:  # closed by whoever started this
         _say("what was found could not be written: there is no standard output")
@@ -104,9 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
             _say(problem)
         return EX_CONFIG
     output = _Json(len(files) > 1) if arguments.json else _Table(len(files) > 1)
-    decoding = _Decoding(
-        output, _Filter(arguments.min_severity, arguments.classes, xids), xids, search(NEEDLES, fast=not arguments.no_fast)
-    )
+    decoding = _Decoding(output, _Filter(arguments.min_severity, arguments.classes, xids), xids, searching)
     if files == ["-"] and sys.stdin is not None and sys.stdin.isatty():
         _say("reading from the terminal, up to Ctrl-D (`xidwatch decode --help` tells what else there is)")
     try:
@@ -142,11 +142,11 @@ class _Filter:
 class _Decoding:
     """One file after the other."""
 
-    def __init__(self, output: _Json | _Table, wanted: _Filter, xids: Mapping[int, XidRule], search: Search) -> None:
+    def __init__(self, output: _Json | _Table, wanted: _Filter, xids: Mapping[int, XidRule], searching: Callable[[], Search]) -> None:
         self._output = output
         self._wanted = wanted
         self._xids = xids
-        self._search = search
+        self._searching = searching
         self._is_for_people = isinstance(output, _Table)
         self._lines = self._found = self._shown = 0  # of the file that is being read
 
@@ -203,10 +203,11 @@ class _Decoding:
             raise _Unwritable((error.strerror or str(error)).lower()) from error
 
     def _events(self, source: Source | Followed) -> Any:
-        from xidwatch.logs.events import events
+        from xidwatch.logs.events import events  # before the search is waited for: this takes as long
 
-        ahead = self._search.is_fast and getattr(source, "is_file", False)
-        yield from events(source.chunks(), self._search, self._xids, ahead=ahead, ended=self._ended)
+        search = self._searching()
+        ahead = search.is_fast and getattr(source, "is_file", False)
+        yield from events(source.chunks(), search, self._xids, ahead=ahead, ended=self._ended)
         yield []  # troubles of the last chunk
 
 

@@ -85,12 +85,7 @@ def test_a_lost_card_is_removed_and_scanned_for_once_the_driver_is_let_go() -> N
 
 def test_the_driver_is_let_go_first_where_it_is_still_asked() -> None:
     """A port that was reset says nothing of the driver, whose handles would keep a removal waiting for ever."""
-    night = Morning(RESCAN)
-    night.set(SWITCH, {"command": 0, "secondary_bus": 0, "subordinate_bus": 0})
-    night.ticks(2)
-    night.dumped()
-    night.stopped()
-    outputs = night.ticks(6)
+    outputs = down_with_switch(Morning(RESCAN)).ticks(6)
     kinds = [each.kind for each in outputs if isinstance(each, Action)]
     assert kinds[-2:] == [ActionKind.RELEASE_DRIVER, ActionKind.RECOVER]
     assert asked(outputs, ActionKind.RECOVER)[0].target == SWITCH.name
@@ -292,6 +287,62 @@ def test_no_software_gives_power() -> None:
     night.stopped()
     assert night.steps(2 * AFTER) == []
     assert all(any("no software gives it power" in each for each in night.against(step)) for step in (RESCAN, MODULE_RELOAD, REBOOT))
+
+
+def down_with_switch(night: Morning) -> Morning:
+    """The switch has forgotten its configuration, and what is below it is silent."""
+    night.set(SWITCH, {"command": 0, "secondary_bus": 0, "subordinate_bus": 0})
+    for gpu in GPUS:
+        night.set(gpu, {"config_dword0": ALL_ONES})
+    night.ticks(2)
+    night.dumped()
+    night.stopped()
+    return night
+
+
+@pytest.mark.parametrize("word", [0x220410DE, Missing.TIMED_OUT])
+def test_a_port_is_not_taken_off_the_bus_with_a_gpu_that_nobody_accuses(word: int | Missing) -> None:
+    """Also where it is merely not known; whose engine it is does not matter."""
+    night = down_with_switch(Morning(RESCAN))
+    night.set(GPUS[2], {"config_dword0": word})
+    night.ticks(3)
+    assert night.steps(600.0) == []
+    assert any(f"{GPUS[2].name} would go with it" in each for each in night.against(RESCAN))
+
+
+def test_a_slot_is_that_of_what_is_gone() -> None:
+    """Not of a card that works, for which the driver asks something."""
+    night = Morning(SLOT_POWER)
+    night.set(GPUS[1], {"slot": "4"})
+    night.set(GPUS[0], {"slot": "3", "recovery_action": 4})
+    night.lose_card(GPUS[1])
+    assert all(each.target == "4" for each in night.steps(600.0))
+
+
+def gone_since(night: Morning, happens: Callable[[Morning], None]) -> tuple[str, str]:
+    """What speaks against a step once it is decided on, and once this has happened."""
+    (step,) = night.steps()
+    at_once = recovering.hindrance(RULES, night.state, step, night.now)
+    happens(night)
+    night.tick()
+    return at_once, recovering.hindrance(RULES, night.state, step, night.now)
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (in_maintenance, "maintenance"),
+        (opened_by_hand, "an operator has opened"),
+        (processes_left, "is not down"),
+        (unit_starting, "is not down"),
+        (unit_not_known, "not known whether"),
+    ],
+)
+def test_what_comes_up_while_a_decision_is_written_is_in_its_way(happens: Callable[[Morning], None], said: str) -> None:
+    """Its own decision is not."""
+    at_once, later = gone_since(Morning(RESCAN).lose_card(), happens)
+    assert at_once == ""
+    assert said in later
 
 
 # ------------------------------------------------------------------------------------------------------------ at most once

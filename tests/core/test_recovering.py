@@ -363,6 +363,30 @@ def test_once_in_a_boot_whatever_came_of_it(result: str) -> None:
     assert f"done in this boot ({result})" in night.against(RESCAN)
 
 
+def test_once_in_a_boot_also_behind_a_latch_that_was_reset() -> None:
+    """An operator gives the engine its starts back, and no step."""
+    night = Morning(RESCAN)
+    night.lose_card()
+    assert len(night.steps()) == 1
+    night.ended()
+    night.state = replace(night.state, gates={UNIT: replace(night.gate, state=GateState.LATCHED)})
+    night.reset()
+    assert night.at is not GateState.LATCHED
+    assert night.steps(1800.0) == []
+    assert [each.step for each in night.state.recovery.attempts] == [RESCAN]
+
+
+@pytest.mark.parametrize("state", sorted(set(GateState) - {GateState.HELD}))
+def test_only_an_engine_that_is_held_is_a_reason(state: GateState) -> None:
+    """And without an engine there is none."""
+    night = Morning(*EVERYTHING)
+    night.lose_card()
+    night.state = replace(night.state, gates={UNIT: replace(night.gate, state=state)})
+    assert night.against(RESCAN) == ("no engine is held for its hardware",)
+    night.state = replace(night.state, engines=(), gates={})
+    assert night.steps(1800.0) == []
+
+
 def test_how_a_step_ended_that_nobody_heard_of_counts_as_done() -> None:
     """The run that took it was killed; the next waits until it cannot be under way any more, and goes on behind it."""
     night = Morning(RESCAN, MODULE_RELOAD)

@@ -35,7 +35,7 @@ MOST_BYTES = 64 * 1024
 MOST_CHARACTERS = 300
 ALL_ONES = b"\xff\xff\xff\xff"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-# Drivers of what may be taken off the bus: of a card, which has an NVIDIA display controller, with its further functions; of a bridge.
+# Drivers of what may be taken off the bus: of a card, by the GPU on it, with its further functions; of a bridge.
 OF_A_CARD = frozenset({"", "nvidia", "snd_hda_intel", "xhci_hcd", "xhci-pci-renesas", "nvidia-gpu"})
 OF_A_BRIDGE = frozenset({"", "pcieport", "shpchp"})
 DISPLAY, BRIDGE, NVIDIA = "0x03", "0x0604", "0x10de"
@@ -129,7 +129,7 @@ class Host:
     def needs_gpus_only(self, addresses: Iterable[str]) -> None:
         """What would go with them is GPUs, their own further functions and bridges, and shows nobody a picture. Raises Refused."""
         everybody = {path for address in addresses for path in self.functions(address)}
-        cards = {_card(path) for path in everybody if _word(path / "class").startswith(DISPLAY) and _word(path / "vendor") == NVIDIA}
+        cards = {_card(path) for path in everybody if _is_gpu(path)}
         for path in sorted(everybody):
             driver = _driver(path)
             is_bridge = _word(path / "class").startswith(BRIDGE)
@@ -331,6 +331,12 @@ def _driver(path: Path) -> str | None:
         return ""
     except OSError:
         return None
+
+
+def _is_gpu(path: Path) -> bool:
+    """Its driver has taken it for one, or it has none and is an NVIDIA display controller."""
+    is_display = _word(path / "class").startswith(DISPLAY) and _word(path / "vendor") == NVIDIA
+    return is_display or _driver(path) == holders.MODULE
 
 
 def _card(path: Path) -> str:

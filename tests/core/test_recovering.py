@@ -310,6 +310,19 @@ def test_a_port_is_not_taken_off_the_bus_with_a_gpu_that_nobody_accuses(word: in
     assert any(f"{GPUS[2].name} would go with it" in each for each in night.against(RESCAN))
 
 
+def test_gpus_behind_a_silent_port_go_with_the_switch_above_it() -> None:
+    """Nobody has asked them: nobody could have answered."""
+    night = Morning(RESCAN)
+    for gpu in GPUS:
+        night.set(gpu, {"config_dword0": Missing.BEHIND_DEAD_PARENT})
+    night.set(DOWNSTREAM, {"config_dword0": ALL_ONES})
+    night.set(SWITCH, {"command": 0, "secondary_bus": 0, "subordinate_bus": 0})
+    night.ticks(2)
+    night.dumped()
+    night.stopped()
+    assert named(night.steps()) == [(RESCAN, SWITCH.name)]
+
+
 def test_a_slot_is_that_of_what_is_gone() -> None:
     """Not of a card that works, for which the driver asks something."""
     night = Morning(SLOT_POWER)

@@ -287,10 +287,10 @@ def _of_step(
 
 
 def _well_below(state: State, bad: list[Condition], tops: tuple[Subject, ...], places: Places) -> Iterator[str]:
-    """GPUs that would go with a port and are not known to be gone: nobody has accused them."""
+    """GPUs that would go with a port and are not known to be gone: nobody has accused them. One behind a silent port is as gone as that."""
     names, accused = [each.name for each in tops], {each.subject for each in bad}
     for gpu in sorted(each for each in places if each.kind == "gpu" and each in state.readings and each not in accused):
-        if _is_at(gpu, names, places):
+        if _is_at(gpu, names, places) and state.readings[gpu].get("config_dword0") is not Missing.BEHIND_DEAD_PARENT:
             yield f"{gpu.name} would go with it, and is not known to be gone"
 
 

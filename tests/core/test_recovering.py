@@ -85,12 +85,7 @@ def test_a_lost_card_is_removed_and_scanned_for_once_the_driver_is_let_go() -> N
 
 def test_the_driver_is_let_go_first_where_it_is_still_asked() -> None:
     """A port that was reset says nothing of the driver, whose handles would keep a removal waiting for ever."""
-    night = Morning(RESCAN)
-    night.set(SWITCH, {"command": 0, "secondary_bus": 0, "subordinate_bus": 0})
-    night.ticks(2)
-    night.dumped()
-    night.stopped()
-    outputs = night.ticks(6)
+    outputs = down_with_switch(Morning(RESCAN)).ticks(6)
     kinds = [each.kind for each in outputs if isinstance(each, Action)]
     assert kinds[-2:] == [ActionKind.RELEASE_DRIVER, ActionKind.RECOVER]
     assert asked(outputs, ActionKind.RECOVER)[0].target == SWITCH.name
@@ -294,6 +289,75 @@ def test_no_software_gives_power() -> None:
     assert all(any("no software gives it power" in each for each in night.against(step)) for step in (RESCAN, MODULE_RELOAD, REBOOT))
 
 
+def down_with_switch(night: Morning) -> Morning:
+    """The switch has forgotten its configuration, and what is below it is silent."""
+    night.set(SWITCH, {"command": 0, "secondary_bus": 0, "subordinate_bus": 0})
+    for gpu in GPUS:
+        night.set(gpu, {"config_dword0": ALL_ONES})
+    night.ticks(2)
+    night.dumped()
+    night.stopped()
+    return night
+
+
+@pytest.mark.parametrize("word", [0x220410DE, Missing.TIMED_OUT])
+def test_a_port_is_not_taken_off_the_bus_with_a_gpu_that_nobody_accuses(word: int | Missing) -> None:
+    """Also where it is merely not known; whose engine it is does not matter."""
+    night = down_with_switch(Morning(RESCAN))
+    night.set(GPUS[2], {"config_dword0": word})
+    night.ticks(3)
+    assert night.steps(600.0) == []
+    assert any(f"{GPUS[2].name} would go with it" in each for each in night.against(RESCAN))
+
+
+def test_gpus_behind_a_silent_port_go_with_the_switch_above_it() -> None:
+    """Nobody has asked them: nobody could have answered."""
+    night = Morning(RESCAN)
+    for gpu in GPUS:
+        night.set(gpu, {"config_dword0": Missing.BEHIND_DEAD_PARENT})
+    night.set(DOWNSTREAM, {"config_dword0": ALL_ONES})
+    night.set(SWITCH, {"command": 0, "secondary_bus": 0, "subordinate_bus": 0})
+    night.ticks(2)
+    night.dumped()
+    night.stopped()
+    assert named(night.steps()) == [(RESCAN, SWITCH.name)]
+
+
+def test_a_slot_is_that_of_what_is_gone() -> None:
+    """Not of a card that works, for which the driver asks something."""
+    night = Morning(SLOT_POWER)
+    night.set(GPUS[1], {"slot": "4"})
+    night.set(GPUS[0], {"slot": "3", "recovery_action": 4})
+    night.lose_card(GPUS[1])
+    assert all(each.target == "4" for each in night.steps(600.0))
+
+
+def gone_since(night: Morning, happens: Callable[[Morning], None]) -> tuple[str, str]:
+    """What speaks against a step once it is decided on, and once this has happened."""
+    (step,) = night.steps()
+    at_once = recovering.hindrance(RULES, night.state, step, night.now)
+    happens(night)
+    night.tick()
+    return at_once, recovering.hindrance(RULES, night.state, step, night.now)
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (in_maintenance, "maintenance"),
+        (opened_by_hand, "an operator has opened"),
+        (processes_left, "is not down"),
+        (unit_starting, "is not down"),
+        (unit_not_known, "not known whether"),
+    ],
+)
+def test_what_comes_up_while_a_decision_is_written_is_in_its_way(happens: Callable[[Morning], None], said: str) -> None:
+    """Its own decision is not."""
+    at_once, later = gone_since(Morning(RESCAN).lose_card(), happens)
+    assert at_once == ""
+    assert said in later
+
+
 # ------------------------------------------------------------------------------------------------------------ at most once
 
 
@@ -310,6 +374,30 @@ def test_once_in_a_boot_whatever_came_of_it(result: str) -> None:
     night.switch_on(RESCAN, attempts=night.state.recovery.attempts)
     assert night.steps(1800.0) == []
     assert f"done in this boot ({result})" in night.against(RESCAN)
+
+
+def test_once_in_a_boot_also_behind_a_latch_that_was_reset() -> None:
+    """An operator gives the engine its starts back, and no step."""
+    night = Morning(RESCAN)
+    night.lose_card()
+    assert len(night.steps()) == 1
+    night.ended()
+    night.state = replace(night.state, gates={UNIT: replace(night.gate, state=GateState.LATCHED)})
+    night.reset()
+    assert night.at is not GateState.LATCHED
+    assert night.steps(1800.0) == []
+    assert [each.step for each in night.state.recovery.attempts] == [RESCAN]
+
+
+@pytest.mark.parametrize("state", sorted(set(GateState) - {GateState.HELD}))
+def test_only_an_engine_that_is_held_is_a_reason(state: GateState) -> None:
+    """And without an engine there is none."""
+    night = Morning(*EVERYTHING)
+    night.lose_card()
+    night.state = replace(night.state, gates={UNIT: replace(night.gate, state=state)})
+    assert night.against(RESCAN) == ("no engine is held for its hardware",)
+    night.state = replace(night.state, engines=(), gates={})
+    assert night.steps(1800.0) == []
 
 
 def test_how_a_step_ended_that_nobody_heard_of_counts_as_done() -> None:

@@ -37,6 +37,10 @@ class Disk(Evidence):
         self.patience = seconds
         self._waiting.append(callback)
 
+    def when_first_durable(self, numbers: Numbers, seconds: float, callback: Callable[[bool], None]) -> None:
+        assert seconds == RECOVERY_DURABLE_SECONDS
+        self.when_durable(numbers, seconds, callback)
+
     def answers(self, *, durable: bool) -> None:
         self._waiting.pop()(durable)
         self._stage.turn()

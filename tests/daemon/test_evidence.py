@@ -109,6 +109,15 @@ def test_a_record_is_late_only_when_no_directory_has_it_in_time(rig: Rig) -> Non
     assert said == [False]
 
 
+def test_what_a_successor_has_to_find_is_durable_in_the_first_directory(rig: Rig) -> None:
+    """That one is believed about the past, whatever the other has."""
+    said: list[bool] = []
+    rig.evidence.when_first_durable(rig.evidence.journal({}), 30.0, said.append)
+    assert rig.second.waiting == []
+    rig.first.waiting[0](False)
+    assert said == [False]
+
+
 def test_where_a_record_is_not_is_told_when_all_have_had_their_time(rig: Rig) -> None:
     """By directory: that one has it is not enough for whoever asks for all of them."""
     said: list[list[Path]] = []

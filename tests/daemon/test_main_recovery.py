@@ -38,6 +38,7 @@ def host(rig: Rig) -> EngineHost:
     host.process(4711)
     host.unit(UNIT, [4711])
     (host.proc_root / "self").mkdir()
+    (host.proc_root / "1/fd").mkdir(parents=True, exist_ok=True)
     (host.proc_root / "self/mountinfo").write_text(FILES)
     (host.proc_root / "4711/fd").mkdir(exist_ok=True)
     return host

@@ -24,7 +24,13 @@ class Desk:
         self.stage = stage
         self.outcomes: list[tuple[str, str, str]] = []
         self.stuck: list[Abandoned] = []
-        self.recovery = Recovery(stage.loop, stage.nursery, "/sys", (Path("/evidence"),), self.stuck.append, self._outcome)
+        self.against = ""
+        self.recovery = Recovery(
+            stage.loop, stage.nursery, "/sys", (Path("/evidence"),), Path("/marks"), self._hindrance, self.stuck.append, self._outcome
+        )
+
+    def _hindrance(self, _: Action) -> str:
+        return self.against
 
     def _outcome(self, action: Action, result: str, _took_ms: int, detail: str) -> None:
         self.outcomes.append((action.id, result, detail))
@@ -52,7 +58,7 @@ def test_a_step_is_a_process_and_its_word_the_outcome(desk: Desk) -> None:
     """It is told what to do, to whom, by when, and where the records are that have to outlive a reboot."""
     desk.does()
     wanted = {"do": "rescan", "target": CARD, "within_s": STEP_SECONDS, "sysfs": "/sys", "evidence": ["/evidence"]}
-    assert desk.child().options == wanted
+    assert desk.child().options == {**wanted, "mark": f"/marks/recovery-{desk.stage.clock.boot_id}"}
     desk.says(result="ok", detail=f"{CARD} is back and answering")
     assert desk.outcomes == [("a-000001", "ok", f"{CARD} is back and answering")]
     assert desk.child().is_let_go()
@@ -64,6 +70,14 @@ def test_nothing_begins_before_the_decision_is_on_disk(desk: Desk) -> None:
     assert desk.stage.nursery.children == []
     ((_, result, detail),) = desk.outcomes
     assert (result, "not on disk" in detail) == ("refused", True)
+
+
+def test_nothing_begins_that_something_has_come_up_against(desk: Desk) -> None:
+    """While its record was written."""
+    desk.against = "the host is in maintenance"
+    desk.does()
+    assert desk.stage.nursery.children == []
+    assert desk.outcomes == [("a-000001", "refused", "the host is in maintenance")]
 
 
 def test_one_at_a_time(desk: Desk) -> None:

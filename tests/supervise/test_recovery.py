@@ -52,6 +52,7 @@ class Machine:
         for device in (self.sysfs / "bus/pci/devices").iterdir():
             (device / "remove").touch()
         (self.proc / "self").mkdir()
+        (self.proc / "1/fd").mkdir(parents=True)
         (self.proc / "self/status").write_text("Name:\tx\nCapEff:\t000001ffffffffff\n")
         (self.proc / "self/mountinfo").write_text("28 1 8:1 / / rw - ext4 /dev/sda1 rw\n29 28 0:25 / /run rw - tmpfs tmpfs rw\n")
         bins = (folder / "bin",)
@@ -182,6 +183,88 @@ def test_nor_is_what_somebody_else_drives(machine: Machine, driver: str) -> None
         recovery.rescan(machine.host, SWITCH)
 
 
+@pytest.mark.parametrize("class_code", [0x010802, 0x020000, 0x0C0330, 0x120000])
+@pytest.mark.parametrize("target", ["0000:13:01.0", "0000:13:00.1", SWITCH])
+def test_nor_is_what_nobody_drives_and_is_no_gpu(machine: Machine, class_code: int, target: str) -> None:
+    """Whatever has an accused card's number by now, or sits below the same port: its driver may be about to be bound."""
+    machine.tree.other("0000:13:01.0", port_of(machine.tree, "0000:13:00.0"), class_code=class_code)
+    (machine.sysfs / "bus/pci/devices/0000:13:01.0/remove").touch()
+    if target == "0000:13:00.1":
+        machine.tree.other(target, port_of(machine.tree, "0000:13:00.0"), class_code=class_code)
+        (machine.sysfs / "bus/pci/devices" / target / "remove").touch()
+    with pytest.raises(Refused, match=r"0000:13:0[01]\.[01] is no GPU"):
+        recovery.rescan(machine.host, target)
+    assert machine.begun_at is None
+
+
+def test_nor_is_a_display_of_another_make(machine: Machine) -> None:
+    """The console of a board's management controller, without a driver."""
+    machine.tree.other("0000:13:01.0", port_of(machine.tree, "0000:13:00.0"), class_code=0x030000)
+    with pytest.raises(Refused, match=r"0000:13:01\.0 is no GPU"):
+        recovery.rescan(machine.host, SWITCH)
+
+
+@pytest.mark.parametrize("root_port", ["0000:00:01.1", "0000:00:03.1"])
+def test_a_root_port_goes_only_with_gpus_below(machine: Machine, root_port: str) -> None:
+    """The one above the drive never does."""
+    machine.tree.other("0000:13:01.0", port_of(machine.tree, "0000:13:00.0"), driver="ixgbe")
+    with pytest.raises(Refused, match=r"0000:03:00\.0 is used by nvme|0000:13:01\.0 is used by ixgbe"):
+        recovery.rescan(machine.host, root_port)
+    assert machine.begun_at is None
+
+
+def test_a_virtual_function_that_a_guest_has_keeps_its_card(machine: Machine) -> None:
+    """It goes with the physical one, and lies beside it."""
+    function = machine.tree.virtual_function("0000:13:02.0", port_of(machine.tree, "0000:13:00.0"), "0000:13:00.0")
+    (machine.tree.folder("0000:13:00.0") / "virtfn0").symlink_to(machine.tree.folder(function))
+    (machine.tree.folder(function) / "driver").symlink_to(machine.sysfs / "bus/pci/drivers/vfio-pci")
+    with pytest.raises(Refused, match=r"0000:13:02\.0 is used by vfio-pci"):
+        recovery.rescan(machine.host, "0000:13:00.0")
+
+
+def test_whose_driver_cannot_be_seen_is_not_taken_for_driven_by_nobody(machine: Machine) -> None:
+    """What is not known is no reason to do anything."""
+    (machine.tree.folder(CARD) / "driver").unlink()
+    (machine.tree.folder(CARD) / "driver").touch()
+    with pytest.raises(Refused, match=f"it is not known who drives {CARD}"):
+        recovery.rescan(machine.host, SWITCH)
+
+
+@pytest.mark.parametrize("target", [CARD, SWITCH])
+def test_a_card_with_a_display_stays(machine: Machine, target: str) -> None:
+    """Who draws on it may have no node of the driver open. One at another card is nobody's business."""
+    card = machine.sysfs / "class/drm/card0"
+    (card / "card0-DP-1").mkdir(parents=True)
+    (card / "device").symlink_to(machine.tree.folder(CARD))
+    (machine.sysfs / "class/drm/card0-DP-1").symlink_to(card / "card0-DP-1")
+    (card / "card0-DP-1/status").write_text("connected\n")
+    with pytest.raises(Refused, match=r"a display is connected \(card0-DP-1\)"):
+        recovery.rescan(machine.host, target)
+    assert machine.begun_at is None
+    assert recovery.rescan(machine.host, "0000:13:00.0")[0] == "ok"
+
+
+def test_a_slot_is_its_whole_bus(machine: Machine) -> None:
+    """Its address names one device, and its power is that of all below its port."""
+    (machine.sysfs / "bus/pci/slots/7").mkdir()
+    (machine.sysfs / "bus/pci/slots/7/address").write_text("0000:13:00\n")
+    machine.slot("7")
+    machine.tree.other("0000:13:01.0", port_of(machine.tree, "0000:13:00.0"), driver="ixgbe")
+    with pytest.raises(Refused, match=r"0000:13:01\.0 is used by ixgbe"):
+        recovery.slot_power(machine.host, "7")
+    assert (machine.sysfs / "bus/pci/slots/7/power").read_text() == "1"
+
+
+def test_the_slot_of_a_card_with_sound_is_one_of_a_card(machine: Machine) -> None:
+    """Its functions are looked at together."""
+    (machine.sysfs / "bus/pci/slots/8").mkdir()
+    (machine.sysfs / "bus/pci/slots/8/address").write_text("0000:11:00\n")
+    machine.slot("8")
+    machine.comes_back = False
+    recovery.slot_power(machine.host, "8")
+    assert machine.begun_at is not None
+
+
 def test_the_sound_of_a_card_goes_with_it(machine: Machine) -> None:
     """It is the same card."""
     assert recovery.rescan(machine.host, "0000:11:00.0")[0] == "ok"
@@ -226,6 +309,50 @@ def test_a_use_that_no_process_shows_counts(machine: Machine, count: str, said: 
     machine.module("nvidia")
     (machine.sysfs / "module/nvidia/refcnt").write_text(count)
     with pytest.raises(Refused, match=said):
+        recovery.rescan(machine.host, CARD)
+
+
+@pytest.mark.parametrize("name", ["nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem"])
+def test_a_use_of_a_module_above_it_counts(machine: Machine, name: str) -> None:
+    """Who has a display open has no node of the driver open, perhaps."""
+    loaded(machine)
+    if name == "nvidia_peermem":
+        machine.module(name)
+        (machine.sysfs / "module/nvidia/holders/nvidia_peermem").touch()
+        (machine.sysfs / "module/nvidia/refcnt").write_text("3\n")
+    uses = machine.sysfs / "module" / name / "refcnt"
+    uses.write_text(f"{int(uses.read_text()) + 1}\n")
+    with pytest.raises(Refused, match=f"the {name} module is in use 1 times more"):
+        recovery.rescan(machine.host, CARD)
+
+
+def test_where_not_even_the_first_process_shows_others_are_hidden(machine: Machine) -> None:
+    """A /proc that shows only one's own, or nothing."""
+    (machine.proc / "1/fd").rmdir()
+    (machine.proc / "1").rmdir()
+    for step, target in (("rescan", CARD), ("reboot", "")):
+        with pytest.raises(Refused, match="process 1 does not let itself be looked at"):
+            recovery.STEPS[step](machine.host, target)
+    assert machine.begun_at is None
+
+
+@pytest.mark.parametrize("error", [PermissionError, OSError])
+def test_who_holds_it_and_cannot_be_read_is_no_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
+    """Its files, or its name."""
+    folder = machine.process(77, "x")
+    (folder / "stat").unlink()
+    with pytest.raises(Refused, match="process 77 does not let itself be looked at"):
+        recovery.rescan(machine.host, CARD)
+    read = os.readlink
+
+    def denied(path: Path) -> str:
+        if Path(path).is_relative_to(folder):
+            raise error(5, "no")
+        return read(path)
+
+    monkeypatch.setattr("xidwatch.supervise.holders.os.readlink", denied)
+    machine.host.deadline = machine.now + SECONDS
+    with pytest.raises(Refused, match="process 77 does not let itself be looked at"):
         recovery.rescan(machine.host, CARD)
 
 
@@ -330,6 +457,13 @@ def loaded(machine: Machine) -> None:
     machine.module("nvidia_drm")
 
 
+def test_a_reset_of_nobody_is_none(machine: Machine) -> None:
+    """One that only its place names has no address."""
+    with pytest.raises(Refused, match="no address"):
+        recovery.gpu_reset(machine.host, "")
+    assert machine.begun_at is None
+
+
 def test_modules_go_with_their_users_first_and_those_that_were_there_come_back(machine: Machine) -> None:
     """And no others."""
     loaded(machine)
@@ -347,11 +481,12 @@ def test_modules_go_with_their_users_first_and_those_that_were_there_come_back(m
 
 
 def test_modules_that_stay_are_said(machine: Machine) -> None:
-    """In the program's words."""
+    """In the program's words; those that had gone already are loaded again, for other GPUs may be well."""
     loaded(machine)
     machine.programs.answers["modprobe"] = b"modprobe: FATAL: Module nvidia is in use.\n"
     result, detail = recovery.module_reload(machine.host, "nvidia")
     assert (result, "Module nvidia is in use" in detail) == ("failed", True)
+    assert ["modprobe", "nvidia_uvm"] in machine.programs.ran
     machine.begun_at = None
     machine.programs.answers["modprobe"] = Missing.TIMED_OUT
     assert recovery.module_reload(machine.host, "nvidia")[0] == "timeout"
@@ -365,7 +500,7 @@ def test_modules_that_somebody_uses_are_not_unloaded(machine: Machine) -> None:
     with pytest.raises(Refused, match="gdrdrv uses nvidia_uvm"):
         recovery.module_reload(machine.host, "nvidia")
     (machine.sysfs / "module/nvidia_uvm/holders/gdrdrv").unlink()
-    with pytest.raises(Refused, match="nvidia_uvm is in use"):
+    with pytest.raises(Refused, match="the nvidia_uvm module is in use"):
         recovery.module_reload(machine.host, "nvidia")
     (machine.sysfs / "module/nvidia_uvm/refcnt").write_text("0\n")
     card = machine.sysfs / "class/drm/card0"
@@ -400,10 +535,31 @@ def test_somebodys_work_is_not_rebooted_away(machine: Machine) -> None:
     assert not machine.programs.ran
 
 
-@pytest.mark.parametrize("place", ["/run/xidwatch", "elsewhere"])
-def test_without_records_that_outlive_it_there_is_no_reboot(machine: Machine, place: str) -> None:
-    """Nothing would keep the host from doing it again and again."""
-    machine.host.evidence = (Path(place),)
+@pytest.mark.parametrize("places", [("/run/xidwatch",), ("elsewhere",), ("/run/xidwatch", "/var/lib/xidwatch")])
+def test_without_records_that_outlive_it_there_is_no_reboot(machine: Machine, places: tuple[str, ...]) -> None:
+    """Nothing would keep the host from doing it again and again; a second directory does not, for it is the first that is asked."""
+    machine.host.evidence = tuple(map(Path, places))
     with pytest.raises(Unable, match="outlive a reboot"):
         recovery.reboot(machine.host, "")
     assert machine.begun_at is None
+
+
+@pytest.mark.parametrize("mount", ["overlay overlay rw,upperdir=/run/rw", "ext4 /dev/ram0 rw", "ext4 /dev/zram1 rw", "rootfs rootfs rw"])
+def test_nor_is_there_one_where_the_disk_is_in_memory(machine: Machine, mount: str) -> None:
+    """A live system's, or one that is loaded into memory as a whole."""
+    (machine.proc / "self/mountinfo").write_text(f"28 1 8:1 / / rw - {mount}\n")
+    with pytest.raises(Unable, match="outlive a reboot"):
+        recovery.reboot(machine.host, "")
+    assert machine.begun_at is None
+
+
+def test_where_the_records_are_is_where_a_link_leads(machine: Machine, tmp_path: Path) -> None:
+    """Its name may be on a disk, and its content in memory."""
+    (tmp_path / "volatile").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "volatile")
+    (machine.proc / "self/mountinfo").write_text(
+        f"28 1 8:1 / / rw - ext4 /dev/sda1 rw\n29 28 0:25 / {tmp_path.resolve()}/volatile rw - tmpfs tmpfs rw\n"
+    )
+    machine.host.evidence = (tmp_path / "state",)
+    with pytest.raises(Unable, match="outlive a reboot"):
+        recovery.reboot(machine.host, "")

@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,13 @@ from xidwatch.supervise import recovery_worker
 from xidwatch.supervise.recovery import STEPS, Host, Refused, Unable
 
 JOB = {"do": "rescan", "target": "0000:12:00.0", "within_s": 5.0, "sysfs": "/elsewhere", "evidence": ["/evidence"]}
+
+
+@pytest.fixture(autouse=True)
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it says that it was taken."""
+    monkeypatch.setitem(JOB, "mark", str(tmp_path / "recovery-boot"))
+    return tmp_path / "recovery-boot-rescan"
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +98,36 @@ def test_what_has_begun_is_finished_whoever_dies_and_whatever_it_is_told(monkeyp
     with theirs:
         recovery_worker.main(theirs, JOB)
     assert done == ["scanned"]
+
+
+def begins(host: Host, _target: str) -> tuple[str, str]:
+    host.begun()
+    return "ok", "done"
+
+
+def test_a_step_is_taken_once_in_a_boot_whatever_became_of_the_journal(monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:
+    """By whichever daemon; another step has a mark of its own."""
+    assert run(monkeypatch, begins)[0]["result"] == "ok"
+    assert mark.exists()
+    (second,) = run(monkeypatch, begins)
+    assert (second["result"], "has been taken in this boot" in str(second["detail"])) == ("unable", True)
+    monkeypatch.setitem(STEPS, "slot-power", begins)
+    ends: list[tuple[str, str]] = [recovery_worker.work({**JOB, "do": "slot-power"}, lambda _: None, lambda: None)]
+    assert ends == [("ok", "done")]
+
+
+def test_a_step_that_cannot_be_marked_is_not_taken(monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:
+    """The next run would take it again."""
+    mark.parent.rename(mark.parent.with_name("gone"))
+    (said,) = run(monkeypatch, begins)
+    assert (said["result"], "nothing would show" in str(said["detail"])) == ("unable", True)
+
+
+def test_what_was_refused_leaves_no_mark(monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:
+    """It was not taken."""
+
+    def step(_host: Host, _target: str) -> tuple[str, str]:
+        raise Refused("held")
+
+    assert run(monkeypatch, step)[0]["result"] == "refused"
+    assert not mark.exists()

@@ -120,6 +120,17 @@ def renews_driver(state: State, given: RecoveryEnded) -> bool:
     return own.step == RecoveryStep.MODULE_RELOAD or not outside
 
 
+def hindrance(rules: tuple[Rule, ...], state: State, action: Action, at: Moment) -> str:
+    """What has come up against a step since it was decided on; "" for nothing."""
+    others = tuple(each for each in state.recovery.attempts if each.action != action.id)
+    before = replace(state, recovery=replace(state.recovery, attempts=others, under_way=""))
+    found = [each for _, several in _held(rules, before, before.conditions, at) for each in several if each.step == action.step]
+    wanted = [each for each in found if each.target == action.target]
+    if any(not each.against for each in wanted):
+        return ""
+    return next((each.against[0] for each in wanted), "no engine is held for this any more")
+
+
 # ------------------------------------------------------------------------------------------------------ what is due
 
 
@@ -175,7 +186,7 @@ def _outlook(
     rung = next((each for each in recovery.ladder(found) if each.key == step), None)
     objections = [_done(state, step)]
     objections += rung.blocked if rung else [] if step is REBOOT else ["it does not apply here"]
-    objections += [*_of_step(step, state, bad, tops), *_of_others(step, state, engine, tops, places)]
+    objections += [*_of_step(step, state, bad, found.top, tops, places), *_of_others(step, state, engine, tops, places)]
     objections += _of_reboot(state, at) if step is REBOOT else _of_processes(state, engine)
     objections += [*against, *_of_time(state, step, at)]
     return Outlook(step, _target(step, found, tops), tuple(dict.fromkeys(filter(None, objections))))
@@ -254,19 +265,33 @@ def _of_processes(state: State, engine: GateSettings) -> Iterator[str]:
         yield f"{engine.unit} is not down"
 
 
-def _of_step(step: RecoveryStep, state: State, bad: list[Condition], tops: tuple[Subject, ...]) -> Iterator[str]:
+def _of_step(
+    step: RecoveryStep, state: State, bad: list[Condition], top: Subject | None, tops: tuple[Subject, ...], places: Places
+) -> Iterator[str]:
     """What only this step needs. A step that did not return may hold the kernel's lock of all PCI devices."""
     if step is not REBOOT and any(each.result == TIMEOUT for each in _here(state)):
         yield "an earlier step has not returned, and may hold what this one would wait for"
     if step is not REBOOT and state.recovery.terminal:
         yield f"less than a reboot does not help: {state.recovery.terminal}"
-    if step is RecoveryStep.SLOT_POWER and len(tops) > 1:
-        yield "more is gone than what sits in this slot"
+    if step is RecoveryStep.SLOT_POWER and tops != (top,):
+        yield "more is gone than what sits in this slot, or something else"
+    if step is RecoveryStep.GPU_RESET and any("/" in each.name for each in tops):
+        yield "what is gone has no address"
     if step is RecoveryStep.GPU_RESET and any(each.kind != "gpu" for each in tops):
         yield "what is gone is no GPU"
+    if step in (RecoveryStep.RESCAN, RecoveryStep.SLOT_POWER):
+        yield from _well_below(state, bad, tops, places)
     if step is RecoveryStep.RESCAN:
         unlisted = {each.subject for each in bad if each.type in recovery.UNLISTED}
         yield from filter(None, (_silent(each, state) for each in tops if each not in unlisted))
+
+
+def _well_below(state: State, bad: list[Condition], tops: tuple[Subject, ...], places: Places) -> Iterator[str]:
+    """GPUs that would go with a port and are not known to be gone: nobody has accused them. One behind a silent port is as gone as that."""
+    names, accused = [each.name for each in tops], {each.subject for each in bad}
+    for gpu in sorted(each for each in places if each.kind == "gpu" and each in state.readings and each not in accused):
+        if _is_at(gpu, names, places) and state.readings[gpu].get("config_dword0") is not Missing.BEHIND_DEAD_PARENT:
+            yield f"{gpu.name} would go with it, and is not known to be gone"
 
 
 def _silent(device: Subject, state: State) -> str:

@@ -59,8 +59,10 @@ class Hands:
         if action.kind is ActionKind.LOOK:  # reads four bytes a device: nothing that would have to be written first
             self._look(action)
             return
-        patience = RECOVERY_DURABLE_SECONDS if action.kind is ActionKind.RECOVER else DURABLE_SECONDS
-        self._evidence.when_durable(record, patience, lambda durable: self._act(action, durable=durable))
+        if action.kind is ActionKind.RECOVER:  # what only a further directory knows, a successor would not
+            self._evidence.when_first_durable(record, RECOVERY_DURABLE_SECONDS, lambda durable: self._act(action, durable=durable))
+            return
+        self._evidence.when_durable(record, DURABLE_SECONDS, lambda durable: self._act(action, durable=durable))
 
     def _act(self, action: Action, *, durable: bool) -> None:
         detail = "" if durable else RECORD_LATE

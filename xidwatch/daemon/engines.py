@@ -40,8 +40,8 @@ class Engines:
         self._supervisor = Supervisor(loop, nursery, take, stuck)
         self.started = self._supervisor.started
 
-    def begin(self, found: Recovered | None) -> None:
-        """The past is known, or given up on (None): from here on they are supervised."""
+    def begin(self, found: Recovered | None, *, knows_past: bool) -> None:
+        """The past is known, or given up on (None): from here on they are supervised. `knows_past`: to the last step of recovery."""
         gates, maintenance, attempts = (found.gates, found.maintenance, found.attempts) if found else ((), None, ())
         self._take(
             Supervised(
@@ -52,7 +52,7 @@ class Engines:
                 maintenance,
                 self._recovery,
                 attempts,
-                knows_past=found is not None,
+                knows_past=knows_past,
             )
         )
 

@@ -104,6 +104,10 @@ class Evidence:
         for recorder, number in zip(self._recorders.values(), numbers, strict=True):
             recorder.when_durable(number, seconds, answered)
 
+    def when_first_durable(self, numbers: Numbers, seconds: float, callback: Callable[[bool], None]) -> None:
+        """Call once: whether the first has it in time, which a successor believes about the past."""
+        self._first.when_durable(numbers[0], seconds, callback)
+
     def when_everywhere(self, numbers: Numbers, seconds: float, callback: Callable[[list[Path]], None]) -> None:
         """Call once, when every directory has it or has not had it in time: with those that have not."""
         waiting = list(self.directories)

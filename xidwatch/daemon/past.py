@@ -11,6 +11,8 @@ from xidwatch.core.state import State
 from xidwatch.records import baseline, journal
 from xidwatch.records.recovery import Recovered, RecoveredRecord
 
+UNREAD = "not understood"  # how a record of a newer version is damaged, or one that was altered
+
 Conditions = Mapping[ConditionKey, Condition]
 
 
@@ -33,6 +35,14 @@ def restored(record: RecoveredRecord, found: Recovered, boot_id: str, named: Map
 def still_watched(conditions: Conditions, named: Mapping[str, set[str]]) -> Conditions:
     """Without those about probes, recorders and rails that the settings no longer name: nobody will ever look at them again."""
     return {key: c for key, c in conditions.items() if key[0].kind not in named or key[0].name in named[key[0].kind]}
+
+
+def is_whole(record: RecoveredRecord | None) -> bool:
+    """No file of the journal was refused, and no record not understood. What a crash has cut was on no disk, hence not acted on."""
+    if record is None:
+        return False
+    ours = (damage for damage in record.damage if Path(damage.path).parent.name == journal.FOLDER)
+    return not any(damage.line == 0 or UNREAD in damage.text for damage in ours)
 
 
 def members(record: RecoveredRecord) -> Readings | None:

@@ -51,7 +51,10 @@ class _Job:
 
 
 class Recovery:
-    """`sysfs`: where that is; `evidence`: whose records have to outlive a reboot; `on_stuck` gets what does not come back."""
+    """`sysfs`: where that is; `evidence`: whose records have to outlive a reboot; `rundir`: where a step leaves its mark.
+
+    `hindrance`: what has come up since it was decided on; `on_stuck` gets what does not come back.
+    """
 
     def __init__(
         self,
@@ -59,12 +62,16 @@ class Recovery:
         nursery: Nursery,
         sysfs: str,
         evidence: tuple[Path, ...],
+        rundir: Path,
+        hindrance: Callable[[Action], str],
         on_stuck: Callable[[Abandoned], None],
         outcome: Outcome,
     ) -> None:
         self._loop = loop
         self._nursery = nursery
-        self._options = {"sysfs": sysfs, "evidence": [str(folder) for folder in evidence]}
+        mark = rundir / f"recovery-{loop.clock.boot_id}"
+        self._options = {"sysfs": sysfs, "evidence": [str(folder) for folder in evidence], "mark": str(mark)}
+        self._hindrance = hindrance
         self._on_stuck = on_stuck
         self._outcome = outcome
         self._job: _Job | None = None
@@ -76,6 +83,9 @@ class Recovery:
             return
         if self._job is not None:
             self._outcome(action, REFUSED, 0, "another step is under way")
+            return
+        if against := self._hindrance(action):  # its record may have taken half a minute
+            self._outcome(action, REFUSED, 0, against)
             return
         options = {**self._options, "do": action.step, "target": action.target, "within_s": STEP_SECONDS, **PLACES}
         request, sock = self._nursery.start(TARGET, NAME, options)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from xidwatch.clock import Clock, iso
 from xidwatch.config import Rules, as_mapping
-from xidwatch.core import comparison, remarks, ticks, watch
+from xidwatch.core import comparison, recovering, remarks, ticks, watch
 from xidwatch.core.gate_model import Gate, GateMoved, GateState
 from xidwatch.core.messages import Gap, Input, Inventoried, Learnt, Looked, Row, SampleTaken
 from xidwatch.core.model import Action, ActionKind, Missing, Moment, Readings, Sample, Subject, Transition, Value
@@ -48,7 +48,6 @@ RECOVERY_SECONDS = 10.0  # the journal is waited for this long: a busy host read
 CHECKPOINT_TICKS = 120
 UNKNOWN_PAST = "not asked before the journal has been read: an earlier run may have let the driver go"
 RELEASED = "released after a driver-fatal Xid; not asked again before a driver reload, a reboot, or `xidwatch allow-driver`"
-
 RECOVERING = "not asked while a step of recovery is under way: an open handle would keep it waiting"
 
 
@@ -112,7 +111,8 @@ class Daemon:
         self.dumps = Dumps(loop, self.nursery)
         stuck, said, parted = self.workers.abandoned.append, self._outcome, self._parted
         recovery = recovery_settings(self.config.recovery, once=self.settings.once)
-        self.recovery = Recovery(loop, self.nursery, sysfs_root(self.config), dirs, stuck, said)
+        doubts = lambda step: recovering.hindrance(self._conditions, self._state, step, self.clock.now())  # noqa: E731  short, and asked once
+        self.recovery = Recovery(loop, self.nursery, sysfs_root(self.config), dirs, self.rundir.path, doubts, stuck, said)
         self.engines = Engines(loop, self.nursery, self.config.engines, recovery, self.take, said, stuck)
         acts = self.engines.carry_out, self.recovery.carry_out
         self._hands = Hands(loop, self.workers, self.evidence, self.dumps, self._dump_jobs, said, self._looked, parted, *acts)
@@ -133,7 +133,7 @@ class Daemon:
         }
 
     def _recovered(self, record: RecoveredRecord) -> None:
-        self._begin(record)  # a later recorder finds what this very run has written, and is not listened to
+        self._begin(record, is_first=True)  # a later recorder finds what this very run has written, and is not listened to
 
     def start(self) -> None:
         """Sample from now on. What the first ticks find is judged when the past is known."""
@@ -160,12 +160,12 @@ class Daemon:
         """The past is known, or given up on; before that nothing of this run belongs into the journal."""
         return self._begun
 
-    def _begin(self, record: RecoveredRecord | None) -> None:
+    def _begin(self, record: RecoveredRecord | None, *, is_first: bool = False) -> None:  # of the directory that has all steps
         if self._begun or self._leaving:
             return
         self._begun = True
         found = self._restore(record) if record else None
-        self.engines.begin(found)
+        self.engines.begin(found, knows_past=is_first and past.is_whole(record))
         self.scribe.record("started", self.settings.oneself.introduced(as_mapping(self.config)))
         if record is None:
             why = self._records_trouble or "slow or hanging disk"

@@ -19,6 +19,7 @@ from xidwatch.probes import engine_processes
 
 NODES = "/dev/nvidia"
 MODULE = "nvidia"
+MODULES = ("nvidia_peermem", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")  # in the order in which they can be unloaded
 STUCK = "DZX"  # nobody can end it, or it has ended
 # They serve the driver and no work is lost with them; a name in /proc has fifteen characters at most.
 DRIVERS_OWN = frozenset({"nvidia-persiste", "nv-fabricmanage", "nv-hostengine"})
@@ -43,21 +44,23 @@ class Holder:
 
 
 def processes(proc_root: Path) -> tuple[list[Holder], list[int]]:
-    """Those that hold it, and the numbers of those that could not be looked at."""
-    found, hidden = [], []
+    """Those that hold it, and the numbers of those that could not be looked at: without the first of all others are hidden as well."""
+    found, hidden = [], [] if (proc_root / "1").is_dir() else [1]
     for entry in proc_root.iterdir():
         if not entry.name.isdecimal():
             continue
         try:
             holds = _holds(entry / "fd")
-        except PermissionError:
-            hidden.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
             continue
-        except OSError:  # it has ended
+        except OSError:
+            hidden.append(int(entry.name))
             continue
         stat = engine_processes.stat_of(entry / "stat") if holds else None
         if stat is not None:
             found.append(Holder(stat[0], stat[1], stat[2][0]))
+        elif holds and entry.exists():
+            hidden.append(int(entry.name))
     return sorted(found, key=lambda each: each.pid), sorted(hidden)
 
 
@@ -65,9 +68,7 @@ def _holds(folder: Path) -> bool:
     for descriptor in os.listdir(folder):  # noqa: PTH208  names alone
         try:
             target = os.readlink(folder / descriptor)  # noqa: PTH115  a text, and no path to be followed
-        except PermissionError:
-            raise
-        except OSError:  # closed since
+        except FileNotFoundError:  # closed since
             continue
         if target.startswith(NODES):
             return True
@@ -101,7 +102,12 @@ def objection(proc_root: Path, sysfs_root: Path) -> str:
         return f"held by {', '.join(map(str, found[:MOST_NAMED]))}{more}"
     if hidden:
         return f"process {hidden[0]} does not let itself be looked at, and may hold it"
-    uses = unseen_uses(sysfs_root)
+    return next((reason for module in reversed(MODULES) if (reason := _in_use(sysfs_root, module))), "")
+
+
+def _in_use(sysfs_root: Path, module: str) -> str:
+    """Also by who has only the node of a display open, which is nvidia_drm's."""
+    uses = unseen_uses(sysfs_root, module)
     if uses is None:
-        return "the use count of the nvidia module cannot be read"
-    return f"the nvidia module is in use {uses} times more than can be seen" if uses > 0 else ""
+        return f"the use count of the {module} module cannot be read"
+    return f"the {module} module is in use {uses} times more than can be seen" if uses > 0 else ""

@@ -35,13 +35,14 @@ MOST_BYTES = 64 * 1024
 MOST_CHARACTERS = 300
 ALL_ONES = b"\xff\xff\xff\xff"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-# Drivers of what may be taken off the bus with a GPU or the switch above it, and of a card's further functions, beside a display.
-BRIDGES_AND_GPUS = frozenset({"", "nvidia", "pcieport", "shpchp"})
-OF_A_CARD = frozenset({"snd_hda_intel", "xhci_hcd", "xhci-pci-renesas", "nvidia-gpu"})
-DISPLAY = "0x03"
-MODULES = ("nvidia_peermem", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")  # in the order in which they can be unloaded
+# Drivers of what may be taken off the bus: of a card, by the GPU on it, with its further functions; of a bridge.
+OF_A_CARD = frozenset({"", "nvidia", "snd_hda_intel", "xhci_hcd", "xhci-pci-renesas", "nvidia-gpu"})
+OF_A_BRIDGE = frozenset({"", "pcieport", "shpchp"})
+DISPLAY, BRIDGE, NVIDIA = "0x03", "0x0604", "0x10de"
 CAP_SYS_MODULE = 16
-VOLATILE = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+# What a reboot empties, or may: a live system's upper layer is in memory more often than not.
+VOLATILE = frozenset({"tmpfs", "ramfs", "devtmpfs", "rootfs", "overlay"})
+RAM_DISKS = ("/dev/ram", "/dev/zram")
 
 
 class Refused(Exception):
@@ -73,11 +74,12 @@ class Host:
         return self.sysfs / "bus/pci/devices" / address
 
     def functions(self, address: str) -> list[Path]:
-        """It and everything below it, that are listed now."""
+        """It and everything below it, that are listed now; the virtual functions of one go with it, and lie beside it."""
         if not self.device(address).exists():
             return []
         top = self.device(address).resolve()
-        return [top, *(path for path in sorted(top.rglob("*:*:*.*")) if ADDRESS.fullmatch(path.name) and not path.is_symlink())]
+        below = [path for path in sorted(top.rglob("*:*:*.*")) if ADDRESS.fullmatch(path.name) and not path.is_symlink()]
+        return [top, *below, *(link.resolve() for path in (top, *below) for link in sorted(path.glob("virtfn*")))]
 
     def answers(self, address: str) -> bool:
         """Its first dword is there and not all ones."""
@@ -125,15 +127,18 @@ class Host:
             raise Refused(holders.objection(self.proc, self.sysfs) or "it was held until a moment ago")
 
     def needs_gpus_only(self, addresses: Iterable[str]) -> None:
-        """What would go with them is GPUs, their own further functions and bridges. Raises Refused: a disk is no GPU."""
-        for address in addresses:
-            everybody = self.functions(address)
-            cards = {path.name.rpartition(".")[0] for path in everybody if _word(path / "class").startswith(DISPLAY)}
-            for path in everybody:
-                driver = _link(path / "driver")
-                is_of_card = path.name.rpartition(".")[0] in cards and driver in OF_A_CARD
-                if driver not in BRIDGES_AND_GPUS and not is_of_card:
-                    raise Refused(f"{path.name} is used by {driver}, and would go with it")
+        """What would go with them is GPUs, their own further functions and bridges, and shows nobody a picture. Raises Refused."""
+        everybody = {path for address in addresses for path in self.functions(address)}
+        cards = {_card(path) for path in everybody if _is_gpu(path)}
+        for path in sorted(everybody):
+            driver = _driver(path)
+            is_bridge = _word(path / "class").startswith(BRIDGE)
+            if driver is None:
+                raise Refused(f"it is not known who drives {path.name}, which would go with it")
+            if driver not in (OF_A_CARD if _card(path) in cards else OF_A_BRIDGE if is_bridge else ()):
+                raise Refused(f"{path.name} is {f'used by {driver}' if driver else 'no GPU'}, and would go with it")
+        for reason in _displays(self, lambda device: device.resolve() in everybody):
+            raise Refused(reason)
 
     # ---------------------------------------------------------------------------------------------------------- doing
 
@@ -193,7 +198,7 @@ def _listed(host: Host) -> set[str]:
 
 
 def slot_power(host: Host, target: str) -> Result:
-    """Power of this slot off, for a few seconds, and on."""
+    """Power of this slot off, for a few seconds, and on. A slot below a port is all of its bus, whatever its address says."""
     folder = host.sysfs / "bus/pci/slots" / target
     if not (folder / "power").exists():
         raise Unable(f"slot {target} has no switch for its power")
@@ -202,7 +207,8 @@ def slot_power(host: Host, target: str) -> Result:
     own = sorted(name for name in _listed(host) if name.rpartition(".")[0] == address)
     if not own:
         raise Refused(f"nobody is listed in slot {target}: it is not known what its power is the power of")
-    host.needs_gpus_only(own)
+    above = [folder for folder in {host.device(name).resolve().parent for name in own} if ADDRESS.fullmatch(folder.name)]
+    host.needs_gpus_only({*own, *(path.name for port in above for path in port.iterdir() if ADDRESS.fullmatch(path.name))})
     host.needs_nobody()
     before = _listed(host)
     host.begun()
@@ -216,6 +222,8 @@ def slot_power(host: Host, target: str) -> Result:
 def gpu_reset(host: Host, target: str) -> Result:
     """By nvidia-smi, one GPU after the other; not every board offers it, which it says in words only."""
     program = host.program("nvidia-smi")
+    if not target.split():
+        raise Refused("there is no address of the GPU that is to be reset")
     host.needs_nobody()
     host.begun()
     said: list[str] = []
@@ -234,7 +242,7 @@ def module_reload(host: Host, target: str) -> Result:
     program = host.program("modprobe")
     if not _has_capability(host.proc, CAP_SYS_MODULE):
         raise Unable(f"modules cannot be loaded from here (CAP_SYS_MODULE); {DROP_IN}")
-    loaded = [name for name in MODULES if (host.sysfs / "module" / name).is_dir()]
+    loaded = [name for name in holders.MODULES if (host.sysfs / "module" / name).is_dir()]
     if target not in loaded:
         raise Refused(f"the {target} module is not loaded")
     host.needs_nobody()
@@ -244,9 +252,10 @@ def module_reload(host: Host, target: str) -> Result:
     unloaded = host.order(program, "-r", *loaded)
     if isinstance(unloaded, Missing):
         return TIMEOUT, "the modules do not unload"
-    if (host.sysfs / "module" / target).is_dir():
-        return FAILED, f"the {target} module is still loaded: {unloaded}"
-    said = [host.order(program, name) for name in reversed(loaded)]
+    is_loaded = (host.sysfs / "module" / target).is_dir()
+    said = [host.order(program, name) for name in reversed(loaded)]  # also when it failed half way: other GPUs may be well
+    if is_loaded:
+        return FAILED, f"the {target} module does not unload: {unloaded}"
     if any(isinstance(each, Missing) for each in said):
         return TIMEOUT, "the modules do not load"
     if not (host.sysfs / "module" / target).is_dir():
@@ -256,22 +265,25 @@ def module_reload(host: Host, target: str) -> Result:
 
 def _in_use(host: Host, loaded: list[str]) -> Iterator[str]:
     for name in loaded:
-        yield from (f"{user} uses {name}, and is not to be unloaded" for user in holders.users(host.sysfs, name) if user not in MODULES)
-        uses = holders.unseen_uses(host.sysfs, name)
-        if uses != 0:
-            yield f"the use count of {name} cannot be read" if uses is None else f"{name} is in use"
+        yield from (
+            f"{user} uses {name}, and is not to be unloaded" for user in holders.users(host.sysfs, name) if user not in holders.MODULES
+        )
+    yield from _displays(host, lambda device: _link(device / "driver") == "nvidia")
+
+
+def _displays(host: Host, is_theirs: Callable[[Path], bool]) -> Iterator[str]:
+    """At a card that this is true of. Who draws on it may have no node of the driver open, and its removal waits for him."""
     for status in sorted((host.sysfs / "class/drm").glob("card*-*/status")):
         card = status.parent.parent / status.parent.name.partition("-")[0]
-        if _word(status) == "connected" and _link(card / "device/driver") == "nvidia":
+        if _word(status) == "connected" and is_theirs(card / "device"):
             yield f"a display is connected ({status.parent.name})"
 
 
 def reboot(host: Host, _target: str) -> Result:
     """Warm, by systemd, after what is in memory has been written as far as it can be. The shutdown itself may hang in the driver."""
     program = host.program("systemctl")
-    kinds = [_kind_of_filesystem(host.proc, place) for place in host.evidence]
-    if not any(kind and kind not in VOLATILE for kind in kinds):
-        raise Unable("no evidence directory is known to outlive a reboot, and nothing would keep the host from rebooting again and again")
+    if not any(_outlives_a_reboot(host.proc, place) for place in host.evidence[:1]):  # the one that is asked about the past
+        raise Unable("the state directory is not known to outlive a reboot: nothing would keep the host from rebooting again and again")
     found, hidden = holders.processes(host.proc)
     work = [each for each in found if each.is_work]
     if work:
@@ -311,18 +323,39 @@ def _link(path: Path) -> str:
         return ""
 
 
+def _driver(path: Path) -> str | None:
+    """Of a device: "" when it has none, None when that cannot be seen."""
+    try:
+        return (path / "driver").readlink().name
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return None
+
+
+def _is_gpu(path: Path) -> bool:
+    """Its driver has taken it for one, or it has none and is an NVIDIA display controller."""
+    is_display = _word(path / "class").startswith(DISPLAY) and _word(path / "vendor") == NVIDIA
+    return is_display or _driver(path) == holders.MODULE
+
+
+def _card(path: Path) -> str:
+    """Whose function it is."""
+    return path.name.rpartition(".")[0]
+
+
 def _has_capability(proc_root: Path, number: int) -> bool:
     lines = _word(proc_root / "self/status").splitlines()
     bits = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
     return bool(int(bits, 16) >> number & 1)
 
 
-def _kind_of_filesystem(proc_root: Path, place: Path) -> str:
-    """Of the mount that holds a place (proc(5), mountinfo); empty when that is not known."""
-    best, kind = "", ""
+def _outlives_a_reboot(proc_root: Path, place: Path) -> bool:
+    """By the mount that holds it (proc(5), mountinfo), wherever links lead to; False when that is not known."""
+    real, best, is_kept = place.resolve() if place.is_absolute() else place, "", False
     for line in _word(proc_root / "self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
-        words = left.split()
-        if len(words) > 4 and right and place.is_relative_to(words[4]) and len(words[4]) >= len(best):
-            best, kind = words[4], right.split()[0]
-    return kind
+        words, how = left.split(), right.split()
+        if len(words) > 4 and len(how) > 1 and real.is_relative_to(words[4]) and len(words[4]) >= len(best):
+            best, is_kept = words[4], how[0] not in VOLATILE and not how[1].startswith(RAM_DISKS)
+    return is_kept

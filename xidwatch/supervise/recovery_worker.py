@@ -1,7 +1,10 @@
 """One process, one step of recovery, then gone.
 
-    options  {"do": "rescan", "target": "0000:0f:00.0", "within_s": 300, "evidence": ["/var/lib/xidwatch"]}
+    options  {"do": "rescan", "target": "0000:0f:00.0", "within_s": 300, "evidence": ["/var/lib/xidwatch"],
+              "mark": "/run/xidwatch/recovery-5f0c..."}
     <- {"result": "ok", "detail": "0000:0f:00.0 is back and answering"}
+
+A step leaves a mark where a boot does not last, once for all runs: whatever becomes of the journal, it is not taken twice in a boot.
 
 Until it has begun it leaves when nobody listens any more, or when it is told to. From then on it finishes: a device that was removed
 is scanned for, whoever has died meanwhile. What the kernel does not return from, nobody can end.
@@ -10,6 +13,7 @@ is scanned for, whoever has died meanwhile. What the kernel does not return from
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
 import socket
@@ -63,12 +67,28 @@ def main(channel: socket.socket, options: Mapping[str, Any]) -> None:
 
 def work(job: Mapping[str, Any], pause: Callable[[float], None], begin: Callable[[], None]) -> tuple[str, str]:
     """What became of it."""
-    host = Host(pause, begin, time.monotonic() + float(job["within_s"]), evidence=tuple(map(Path, job.get("evidence", ()))))
+    step = str(job["do"])
+
+    def begun() -> None:
+        begin()
+        _mark(Path(f"{job['mark']}-{step}"))
+
+    host = Host(pause, begun, time.monotonic() + float(job["within_s"]), evidence=tuple(map(Path, job.get("evidence", ()))))
     host.sysfs, host.proc = Path(job.get("sysfs") or host.sysfs), Path(job.get("proc") or host.proc)
     host.programs = tuple(map(Path, job.get("programs", ()))) or host.programs
     try:
-        return STEPS[job["do"]](host, str(job.get("target", "")))
+        return STEPS[step](host, str(job.get("target", "")))
     except Refused as objection:
         return REFUSED, str(objection)
     except Unable as objection:
         return UNABLE, str(objection)
+
+
+def _mark(path: Path) -> None:
+    """It is being taken in this boot. Raises Unable: it has been, by whatever run, or nobody would know."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+    except FileExistsError:
+        raise Unable(f"it has been taken in this boot, though the journal does not say so ({path})") from None
+    except OSError as error:
+        raise Unable(f"nothing would show that it was taken: {path}: {error.strerror}") from None

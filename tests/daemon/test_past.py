@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xidwatch.daemon import past
-from xidwatch.records import Damage, journal, recovery
+from xidwatch.records import Damage, journal, recovery, store
 from xidwatch.records.recovery import RecoveredRecord
 
 BOOT = "5f0c1d5e-0000-4000-8000-000000000001"
@@ -21,10 +21,10 @@ def read_back(state_dir: Path) -> RecoveredRecord:
     return RecoveredRecord.of(found, None, damage, 0)
 
 
-def day(state_dir: Path, *lines: bytes) -> Path:
+def day(state_dir: Path, *lines: bytes, name: str = "2026-09-17") -> Path:
     """One day of a journal."""
-    path = state_dir / journal.FOLDER / "2026-09-17.jsonl"
-    path.parent.mkdir()
+    path = state_dir / journal.FOLDER / f"{name}.jsonl"
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"".join(lines))
     return path
 
@@ -68,6 +68,15 @@ def test_a_file_that_is_refused_makes_it_a_part_only(tmp_path: Path) -> None:
     record = read_back(tmp_path)
     assert record.attempts == ()
     assert not past.is_whole(record)
+
+
+def test_a_clock_that_was_set_back_makes_it_a_part_only(tmp_path: Path) -> None:
+    """What is written now goes into the file of a day that nobody gets to read back. Of one day to come that is not so."""
+    for name, is_whole in (("2026-09-17", True), ("9998-01-01", True), ("9998-01-02", False)):
+        day(tmp_path, STEP, name=name)
+        opened = store.Store(tmp_path, BOOT, 30.0)
+        assert past.is_whole(opened.open()) is is_whole
+        opened.close()
 
 
 def test_damage_beside_the_journal_is_no_damage_to_it(tmp_path: Path) -> None:

@@ -28,6 +28,10 @@ from xidwatch.records.recoveries import AttemptRecord
 from xidwatch.records.values import ConditionRecord, IncidentRecord, Natural, wall_time
 
 RESTARTED = "host restarted; not looked at yet"
+TO_COME = (
+    "is of a day to come: the clock was set back, what was recorded since may not be known, and no hardware is recovered by itself. "
+    "Set the clock, or move the files of days to come away"
+)
 KEPT_DUMPS = 20
 KEPT_ATTEMPTS = 40
 KEPT_BEFORE_CHECKPOINT = 4096  # records; as many as the loop may have on their way (`frames.WINDOW`)
@@ -127,6 +131,12 @@ def tail(state_dir: Path, boot_id: str, problems: list[Damage]) -> list[Entry]:
         if len(read) >= enough:
             break
     return in_order(read, boot_id)
+
+
+def passed_over(state_dir: Path, today: str) -> list[Damage]:
+    """What `tail` may not get to see: since the clock was set back, records go into the file of a day long before the newest one."""
+    to_come = [path for path in journal.days(state_dir) if path.stem > today]
+    return [Damage(str(path), 0, TO_COME) for path in to_come[1:2]]
 
 
 def _worth_keeping(entries: Iterable[Entry]) -> list[Entry]:

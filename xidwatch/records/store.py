@@ -80,7 +80,7 @@ class Store:
         files.make_subfolder(self._root / journal.FOLDER, self._remarks)
         for name in (samples.FOLDER, dumps.FOLDER):
             self._try_folder(self._root / name)
-        damage: list[Damage] = []
+        damage = recovery.passed_over(self._root, iso(time.time())[:10])
         learnt = self._baseline(damage)
         entries = recovery.tail(self._root, self._boot_id, damage)
         self._remember(entries)

@@ -4,7 +4,7 @@ grep writes into a pipe: with /dev/null it stops at the first match. Both read t
 takes as long as a breath is run several times, in turn with grep; what takes longer, once beside it. The naive peer is a loop with one
 regular expression a line, in a process of its own as well; of the large log it reads a part, and its time is that of all of it.
 
-Peak memory is what the child finds of itself: what a parent is told of it begins with the parent's own.
+Peak memory is that of all its processes, in a run of its own: it is looked at every 20 ms, and that takes time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from bench.daemon import CHECKOUT, BenchError
 from bench.figures import Figure
 from bench.options import Options
+from bench.processes import family_mib
 from xidwatch.core.logneedles import NEEDLES
 from xidwatch.logs.find import search
 
@@ -42,7 +43,6 @@ NOISE = (
     "perf: interrupt took too long ({} > 2500), lowering kernel.perf_event_max_sample_rate to 79000",
 )
 STAMP, UPTIME = "@stamp@", "@uptime@"
-PEAK_TO = "@descriptor@"
 XID = "NVRM: Xid (PCI:0000:{:02x}:00): 31, pid={}, name=python3, Ch {:08x}, intr 00000000. MMU Fault: ENGINE GRAPHICS faulted @ 0x7f_{:08x}"
 NAIVE = r"""
 import dataclasses, json, re, sys
@@ -58,15 +58,6 @@ for number, line in enumerate(open(sys.argv[1], errors="replace"), 1):
     if match := xid.search(line):
         event = Event(number, match[1], int(match[4]), match[3], match[2])
         print(json.dumps(dataclasses.asdict(event)))
-"""
-
-# The command as `python -m xidwatch` runs it, and then its peak: of this program alone, which `ru_maxrss` is not.
-MEASURED = r"""
-import os, re, sys
-from xidwatch.cli import main
-code = main(sys.argv[2:])
-os.write(int(sys.argv[1]), re.search(r"VmHWM:\s*(\d+)", open("/proc/self/status").read())[1].encode())
-sys.exit(code)
 """
 
 
@@ -93,10 +84,10 @@ def _large(path: Path, rounds: int) -> Iterator[Figure]:
         beside_fast, fast = beside_slow, None
     yield Figure(NAME, f"LC_ALL=C {' '.join(GREP)} | cat", beside_fast.seconds, "s", note=f"{size}; CPU {beside_fast.cpu_seconds:.2f} s")
     yield _in_greps("without hyperscan", slow, beside_slow, AIM_GREPS)
-    yield Figure(NAME, "peak memory, without", slow.peak_mib, "MiB", AIM_MIB)
+    yield Figure(NAME, "peak memory, without", _peak_mib(_decode(path, "--no-fast")), "MiB", AIM_MIB)
     if fast:
         yield _in_greps("with hyperscan", fast, beside_fast, AIM_GREPS_FAST)
-        yield Figure(NAME, "peak memory, with", fast.peak_mib, "MiB", AIM_MIB_FAST)
+        yield Figure(NAME, "peak memory, with", _peak_mib(_decode(path)), "MiB", AIM_MIB_FAST)
     took = naive.seconds * NAIVE_PART
     yield Figure(NAME, "naive loop", took, "s", ratio=took / beside_slow.seconds, peer="grep", note=f"{NAIVE_PART} x its first part")
 
@@ -113,40 +104,52 @@ def _dense(name: str, folder: Path, text: Callable[[int], str]) -> list[Figure]:
     aim = AIM_USEC_DISTINCT if name == "distinct" else AIM_USEC_SAME
     usec = ours.seconds / DENSE_LINES * 1e6
     cpu = f"CPU {ours.cpu_seconds / DENSE_LINES * 1e6:.1f} us = {ours.cpu_seconds / peer.cpu_seconds:.1f} x"
-    note = f"{cpu}; {DENSE_LINES / ours.seconds:,.0f} lines/s with start-up, peak {ours.peak_mib:.0f} MiB"
+    note = f"{cpu}; {DENSE_LINES / ours.seconds:,.0f} lines/s with start-up, peak {_peak_mib(_decode(path, '--no-fast')):.0f} MiB"
     return [Figure(NAME, f"every line an event, {name}", usec, "us/line", aim, ours.seconds / peer.seconds, "naive loop", note=note)]
 
 
+def _started(command: Sequence[str], to: int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": str(CHECKOUT), "PYTHONIOENCODING": "utf-8"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: what has been compiled once is kept
+    return subprocess.Popen(command, stdout=to, cwd=CHECKOUT, env=environment)
+
+
 class _Run:
-    """One process: time and CPU from outside, its peak from inside where the command has a place for a descriptor to tell it."""
+    """One command: time and CPU, with whoever it has started and waited for."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": str(CHECKOUT), "PYTHONIOENCODING": "utf-8"}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: what has been compiled once is kept
-        told, tells = os.pipe()
         begun = time.monotonic()
-        words = [str(tells) if word == PEAK_TO else word for word in command]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, cwd=CHECKOUT, env=environment, pass_fds=(tells,))
-        os.close(tells)
+        process = _started(command, subprocess.PIPE)
         assert process.stdout
         while process.stdout.read(1 << 16):
             pass
         _, status, usage = os.wait4(process.pid, 0)
         self.seconds = time.monotonic() - begun
         self.cpu_seconds = usage.ru_utime + usage.ru_stime
-        self.peak_mib = int(os.read(told, 64) or 0) / 1024
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
-        os.close(told)
-        if process.returncode:
-            raise BenchError(f"{command[0]} ended with {process.returncode}")
+        _needs_success(process)
+
+
+def _needs_success(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode:
+        raise BenchError(f"{process.args!r} ended with {process.returncode}")
+
+
+def _peak_mib(command: Sequence[str]) -> float:
+    """The most that a command and whoever it has started had at a time."""
+    process, peak = _started(command, subprocess.DEVNULL), 0.0
+    while process.poll() is None:
+        peak = max(peak, family_mib(process.pid))
+        time.sleep(0.02)
+    _needs_success(process)
+    return peak
 
 
 def _best(runs: Sequence[_Run]) -> _Run:
-    """The shortest, with the least CPU and the most memory that any of them took."""
+    """The shortest, with the least CPU that any of them took."""
     best = min(runs, key=lambda run: run.seconds)
     best.cpu_seconds = min(run.cpu_seconds for run in runs)
-    best.peak_mib = max(run.peak_mib for run in runs)
     return best
 
 
@@ -157,7 +160,7 @@ def _beside(rounds: int, commands: list[list[str]]) -> list[_Run]:
 
 
 def _decode(path: Path, *options: str) -> list[str]:
-    return [sys.executable, "-c", MEASURED, PEAK_TO, "decode", "--json", *options, str(path)]
+    return [sys.executable, "-m", "xidwatch", "decode", "--json", *options, str(path)]
 
 
 def _sparse(size: int) -> Iterator[str]:

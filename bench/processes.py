@@ -38,3 +38,13 @@ def memory_mib(pids: dict[str, int]) -> tuple[dict[str, float], float]:
     """Proportional set size by name (a page shared by n counts 1/n, /proc/PID/smaps_rollup), and in sum what is nobody else's."""
     full = {name: psutil.Process(pid).memory_full_info() for name, pid in pids.items()}
     return {name: info.pss / MIB for name, info in full.items()}, sum(info.uss for info in full.values()) / MIB
+
+
+def family_mib(pid: int) -> float:
+    """What a process holds, and its descendants beside what they share with others; 0 when it is gone."""
+    try:
+        process = psutil.Process(pid)
+        below = process.children(recursive=True)
+        return (process.memory_info().rss + sum(child.memory_full_info().uss for child in below)) / MIB
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return 0.0

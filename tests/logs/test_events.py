@@ -40,8 +40,8 @@ def rendered(style: str) -> bytes:
     return b"".join(as_utf8(iter([STYLES[style](RECORDS)])))
 
 
-def decoded(data: bytes, size: int = 1 << 18, *, ahead: bool = False) -> list[Found]:
-    return [each for found in events(pieces(data, size), PLAIN, XIDS, ahead=ahead) for each in found]
+def decoded(data: bytes, size: int = 1 << 18) -> list[Found]:
+    return [each for found in events(pieces(data, size), PLAIN, XIDS) for each in found]
 
 
 def line_by_line(data: bytes) -> list[Found]:
@@ -88,11 +88,10 @@ def test_a_place_is_that_of_the_first_line(style: str) -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_however_it_is_cut(style: str) -> None:
-    """Bytes that come one by one, or in any other pieces, change nothing; nor does looking in another thread."""
+    """Bytes that come one by one, or in any other pieces, change nothing."""
     data = rendered(style)
     whole = decoded(data)
     assert all(decoded(data, size) == whole for size in (1, 13, 80, 4096))
-    assert decoded(data, 80, ahead=True) == whole
     assert facts(line_by_line(data)) == facts(whole)
 
 
@@ -185,22 +184,4 @@ def test_any_bytes_give_something_or_nothing(data: bytes, size: int) -> None:
 def test_hyperscan_finds_the_same(style: str) -> None:
     """The engine and the expression agree on the events of every style."""
     data = rendered(style) * 3
-    assert [each for found in events(pieces(data, 100), search(NEEDLES), XIDS, ahead=True) for each in found] == decoded(data)
-
-
-def test_an_error_in_the_thread_is_told() -> None:
-    """What goes wrong while searching ahead is raised where the events are taken."""
-
-    def broken() -> Iterator[bytes]:
-        yield b"one line\n"
-        raise OSError("gone")
-
-    with pytest.raises(OSError, match="gone"):
-        list(events(broken(), PLAIN, XIDS, ahead=True))
-
-
-def test_whoever_has_seen_enough_may_leave() -> None:
-    """The thread that searches ahead ends, however much is left."""
-    endless = events((b"a line\n" for _ in iter(int, 1)), PLAIN, XIDS, ahead=True)
-    assert next(endless) == []
-    endless.close()  # type: ignore[attr-defined]
+    assert [each for found in events(pieces(data, 100), search(NEEDLES), XIDS) for each in found] == decoded(data)

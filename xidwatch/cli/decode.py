@@ -204,10 +204,11 @@ class _Decoding:
 
     def _events(self, source: Source | Followed) -> Any:
         from xidwatch.logs.events import events  # before the search is waited for: this takes as long
+        from xidwatch.logs.follow import Followed
 
         search = self._searching()
-        ahead = search.is_fast and getattr(source, "is_file", False)
-        yield from events(source.chunks(), search, self._xids, ahead=ahead, ended=self._ended)
+        chunks = source.chunks() if isinstance(source, Followed) else source.chunks(search)
+        yield from events(chunks, search, self._xids, ended=self._ended)
         yield []  # troubles of the last chunk
 
 

@@ -33,7 +33,7 @@ class Search:
 
     find: Finder
     count: Count
-    is_fast: bool  # with hyperscan, which runs in several threads at a time
+    is_fast: bool  # with hyperscan
 
 
 def search(needles: Iterable[bytes], *, fast: bool = True) -> Search:
@@ -123,18 +123,16 @@ def _hyperscan(needles: Sequence[bytes]) -> Finder | None:
         many = len(needles)
         literals = [needle[:_LITERAL_SIGNS] if needle.startswith(b"\x1b") else needle for needle in needles]
         database.compile(expressions=literals, ids=list(range(many)), elements=many, flags=[0] * many, literal=True)
+        scratch = hyperscan.Scratch(database)
     except (ImportError, OSError, AttributeError, TypeError, RuntimeError, ValueError):
         return None
-    own = threading.local()
 
     def find(data: bytes, start: int, end: int) -> list[int]:
-        if not hasattr(own, "scratch"):  # what a search writes to: of two at a time, one would be refused
-            own.scratch = hyperscan.Scratch(database)
         offsets: list[int] = []
         view = memoryview(data)
         while start < end:
             try:
-                database.scan(view[start:end], match_event_handler=_into(offsets, start), scratch=own.scratch)
+                database.scan(view[start:end], match_event_handler=_into(offsets, start), scratch=scratch)
                 break
             except hyperscan.ScanTerminated:
                 start = data.find(b"\n", offsets[-1], end) + 1 or end

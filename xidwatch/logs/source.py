@@ -12,8 +12,12 @@ import os
 import select
 import stat
 from collections.abc import Iterator
+from itertools import chain
+from typing import overload
 
-from xidwatch.logs import unpack
+from xidwatch.core.logscan import Searched
+from xidwatch.logs import scouts, unpack
+from xidwatch.logs.find import Search
 from xidwatch.logs.unpack import UnpackError
 
 READ_BYTES = 256 * 1024  # stays in a core's cache
@@ -48,24 +52,44 @@ class Source:
         """Let go of it."""
         os.close(self._fd)
 
-    def chunks(self) -> Iterator[bytes]:
-        """All of it. Never raises for what is in it: see `troubles`."""
+    @overload
+    def chunks(self) -> Iterator[bytes]: ...
+
+    @overload
+    def chunks(self, search: Search) -> Iterator[bytes | Searched]: ...
+
+    def chunks(self, search: Search | None = None) -> Iterator[bytes | Searched]:
+        """All of it. Never raises for what is in it: see `troubles`. `search`: by which a large file may be searched while it is read."""
         raw = self._raw()
         head = b""
         for chunk in raw:
             head += chunk
             if len(head) >= unpack.LONGEST_MAGIC:
                 break
-        stream = _joined(head, raw)
         kind = unpack.kind_of(head)
+        stream: Iterator[bytes | Searched]
+        if kind or search is None or _wide(head):
+            stream = as_utf8(unpack.unpacked(kind, _joined(head, raw)) if kind else _joined(head, raw))
+        else:
+            stream = chain([head.removeprefix(codecs.BOM_UTF8)], self._searched(search), raw)
         try:
-            yield from self._checked(as_utf8(unpack.unpacked(kind, stream) if kind else stream))
+            yield from self._checked(stream)
         except UnpackError as error:
             self.troubles.append(str(error) if str(error) == unpack.ZSTD_MISSING else f"{error}: what comes after is not read")
 
     def _raw(self) -> Iterator[bytes]:
         while (chunk := self._read()) is not None:
             self.done_bytes += len(chunk)
+            yield chunk
+
+    def _searched(self, search: Search) -> Iterator[bytes | Searched]:
+        """What scouts make of it. Reading goes on behind that."""
+        if self.total_bytes is None:
+            return
+        at = os.lseek(self._fd, 0, os.SEEK_CUR)
+        for chunk in scouts.searched(self._fd, at, self.total_bytes - at, search):
+            os.lseek(self._fd, scouts.CHUNK_BYTES, os.SEEK_CUR)
+            self.done_bytes += scouts.CHUNK_BYTES
             yield chunk
 
     def _read(self) -> bytes | None:
@@ -83,14 +107,15 @@ class Source:
             self.troubles.append(f"reading failed: {(error.strerror or str(error)).lower()}")
             return None
 
-    def _checked(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _checked(self, chunks: Iterator[bytes | Searched]) -> Iterator[bytes | Searched]:
         """Say once that it is no text; there may be some in it all the same."""
         said, first = False, True
         for chunk in chunks:
-            if chunk and not said and (trouble := what_else(chunk, first=first)):
+            sample = chunk[:SAMPLE_BYTES] if isinstance(chunk, bytes) else bytes(chunk.data[:SAMPLE_BYTES])
+            if sample and not said and (trouble := what_else(sample, first=first)):
                 self.troubles.append(trouble)
                 said = True
-            first = first and not chunk
+            first = first and not sample
             yield chunk
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xidwatch.core.logscan import CONTEXT_BYTES, LONGEST_LINE, Cutter
+from xidwatch.core.logblocks import CONTEXT_BYTES, LONGEST_LINE, Cutter
 
 
 @given(st.lists(st.binary(max_size=50)))

@@ -22,7 +22,7 @@ from xidwatch.core.logtext import Assembler
 from xidwatch.core.model import Severity
 from xidwatch.logs.events import events
 from xidwatch.logs.find import Search, by_pattern, search
-from xidwatch.logs.source import as_utf8
+from xidwatch.logs.texts import as_utf8
 
 XIDS = load_rules(rules_dir(None)).xids
 PLAIN = Search(by_pattern(NEEDLES), bytes.count, is_fast=False)

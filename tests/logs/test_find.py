@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xidwatch.core.logneedles import NEEDLES
-from xidwatch.logs.find import MOST_AT_ONCE, begin_search, by_pattern, can_run_hyperscan, search
+from xidwatch.logs.find import MOST_AT_ONCE, by_pattern, can_run_hyperscan, search
 
 BEST = search(NEEDLES)  # made once: hyperscan takes a tenth of a second to compile
 _WORDS = st.sampled_from([*NEEDLES, b"\n", b" ", b"NVR", b"Xid", b"kernel: ", b"\x1b"])
@@ -71,13 +71,6 @@ def test_the_processor_is_asked_first(cpuinfo: str, runs: bool, tmp_path: Path) 
     path.write_text(cpuinfo)
     assert can_run_hyperscan(path) is runs
     assert not can_run_hyperscan(tmp_path / "missing")
-
-
-def test_a_search_that_was_begun_is_the_same_however_often_it_is_asked_for() -> None:
-    """It is waited for once."""
-    searching = begin_search([b"NVRM", b"AER: "], fast=False)
-    assert list(searching().find(b"x\nNVRM: Xid\n", 0, 12)) == list(search([b"NVRM", b"AER: "], fast=False).find(b"x\nNVRM: Xid\n", 0, 12))
-    assert searching() is searching()
 
 
 def test_it_can_be_done_without() -> None:

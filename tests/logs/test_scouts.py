@@ -14,13 +14,12 @@ import psutil
 import pytest
 
 from xidwatch.config import load_rules, rules_dir
+from xidwatch.core.logblocks import LONGEST_LINE, Block
 from xidwatch.core.logevents import Found
 from xidwatch.core.logneedles import NEEDLES
-from xidwatch.core.logscan import LONGEST_LINE, Searched
-from xidwatch.logs import scouts
 from xidwatch.logs.events import events
 from xidwatch.logs.find import Search, by_pattern, search
-from xidwatch.logs.scouts import CHUNK_BYTES, LEAST_STRETCHES, MOST_OFFSETS, STRETCH
+from xidwatch.logs.scouts import LEAST_STRETCHES, PIECE_BYTES, STRETCH_BYTES
 from xidwatch.logs.source import Source
 
 XIDS = load_rules(rules_dir(None)).xids
@@ -28,8 +27,8 @@ PLAIN = Search(by_pattern(NEEDLES), bytes.count, is_fast=False)
 FAST = search(NEEDLES)
 NOISE = b"usb 1-1: new high-speed USB device number 2 using xhci_hcd\n"
 XID = b"[12345.678901] NVRM: Xid (PCI:0000:0f:00): 79, GPU has fallen off the bus.\n"
-LEAST_BYTES = LEAST_STRETCHES * STRETCH * CHUNK_BYTES
-ENOUGH = LEAST_BYTES + CHUNK_BYTES + 4321  # for the first chunk, which tells what the file is, and a rest
+LEAST_BYTES = LEAST_STRETCHES * STRETCH_BYTES
+ENOUGH = LEAST_BYTES + PIECE_BYTES + 4321  # for the first chunk, which tells what the file is, and a rest
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,28 +43,35 @@ def filled(*parts: bytes, to: int = ENOUGH) -> bytes:
     return data + NOISE * ((to - len(data)) // len(NOISE))
 
 
-def read(path: Path, how: Search | None) -> tuple[list[Found], list[int], int]:
-    """Events, lines, and how many chunks came searched. `how`: with scouts; None: alone."""
+def opened(path: Path, how: Search | None) -> Source:
+    """`how`: with scouts; None: to be read alone."""
     source = Source(str(path))
-    came: list[bytes | Searched] = []
+    if how:
+        source.begin(how)
+    return source
 
-    def noted(chunks: Iterator[bytes | Searched]) -> Iterator[bytes | Searched]:
-        for chunk in chunks:
-            came.append(chunk)
+
+def read(path: Path, how: Search | None) -> tuple[list[Found], list[int], int]:
+    """Events, lines, and how many bytes were searched by others."""
+    source, by_others = opened(path, how), 0
+
+    def noted() -> Iterator[bytes | Block]:
+        nonlocal by_others
+        for chunk in source.chunks():
+            by_others += 0 if isinstance(chunk, bytes) else chunk.fresh_bytes
             yield chunk
 
     lines: list[int] = []
     try:
-        chunks: Iterator[bytes | Searched] = source.chunks(how) if how else source.chunks()
-        found = [each for several in events(noted(chunks), how or PLAIN, XIDS, ended=lines.append) for each in several]
+        found = [each for several in events(noted(), how or PLAIN, XIDS, ended=lines.append) for each in several]
         assert source.done_bytes == path.stat().st_size
-        return found, lines, sum(isinstance(chunk, Searched) for chunk in came)
+        return found, lines, by_others
     finally:
         source.close()
 
 
 def agree(path: Path, data: bytes, how: Search) -> int:
-    """Read alone and with scouts, it says the same. Gives how many chunks they searched."""
+    """Read alone and with scouts, it says the same. Gives how many bytes they searched."""
     path.write_bytes(data)
     alone, together = read(path, None), read(path, how)
     assert together[:2] == alone[:2]
@@ -77,10 +83,10 @@ def test_it_is_found_as_by_one(how: Search, tmp_path: Path) -> None:
     """Events anywhere, across the ends of chunks and stretches too, and as many lines."""
     data = bytearray(filled())
     random_ = random.Random(1)
-    borders = [CHUNK_BYTES * number for number in (1, 2, 5, 9, 33)]
+    borders = [PIECE_BYTES * number for number in (1, 2, 5, 9, 33)]
     for at in [random_.randrange(ENOUGH - 200) for _ in range(40)] + [border - 20 for border in borders]:
         data[at : at + len(XID) + 1] = b"\n" + XID
-    assert agree(tmp_path / "log", bytes(data), how) == LEAST_STRETCHES * STRETCH
+    assert agree(tmp_path / "log", bytes(data), how) > LEAST_BYTES - LONGEST_LINE
 
 
 def test_a_record_goes_on_in_the_next_chunk(tmp_path: Path) -> None:
@@ -92,16 +98,42 @@ def test_a_record_goes_on_in_the_next_chunk(tmp_path: Path) -> None:
     )
     data = bytearray(NOISE * (ENOUGH // len(NOISE)))
     for number, cut in enumerate(range(10, len(block), 11), 1):
-        at = number * CHUNK_BYTES - cut
+        at = number * PIECE_BYTES - cut
         data[at : at + len(block) + 1] = b"\n" + block
     assert agree(tmp_path / "log", bytes(data), FAST)
 
 
-def test_lines_without_an_end_and_needles_without_number(tmp_path: Path) -> None:
-    """A line over several chunks, one that is too long, a chunk with more needles than anybody counts, no line's end at the end."""
-    over_several, too_long = b"x" * CHUNK_BYTES * 2 + b" " + XID, b"y" * (LONGEST_LINE + CHUNK_BYTES) + b" " + XID
-    crowded = b"Xid\n" * (MOST_OFFSETS * 3)
-    assert agree(tmp_path / "log", filled(over_several, XID, too_long, XID, crowded, XID) + XID.rstrip(), FAST)
+def test_long_lines_and_needles_without_number(tmp_path: Path) -> None:
+    """A line over several pieces, one that begins in one stretch and ends in the next, more needles than lines of other logs."""
+    long = b"x" * PIECE_BYTES * 3 + b" " + XID
+    data = bytearray(filled(b"Xid (\n" * 50_000, long, XID, long, b"NVRM Xid ( " * 50_000 + XID, XID))
+    data[STRETCH_BYTES * 2 - 1000 : STRETCH_BYTES * 2 - 1000 + len(long) + 1] = b"\n" + long
+    assert agree(tmp_path / "log", bytes(data), FAST) > LEAST_BYTES - LONGEST_LINE
+
+
+def test_from_a_line_on_that_is_too_long_it_is_read_by_one(tmp_path: Path) -> None:
+    """Who reads in order knows how to cut it. What is before it has been searched."""
+    too_long = b"y" * (LONGEST_LINE + PIECE_BYTES) + b" " + XID
+    by_others = agree(tmp_path / "log", filled(XID, XID, too_long, XID, to=4 * LEAST_BYTES), FAST)
+    assert LEAST_BYTES < by_others < 3 * LEAST_BYTES
+
+
+def test_from_what_is_no_text_on_it_is_read_by_one(tmp_path: Path) -> None:
+    """Who says so."""
+    path = tmp_path / "log"
+    noise = b"".join(random.Random(1).randbytes(5000) + b"\n" for _ in range(400))
+    assert LEAST_BYTES < agree(path, filled(XID, XID, noise, XID, to=4 * LEAST_BYTES), FAST) < 3 * LEAST_BYTES
+    source = opened(path, FAST)
+    assert len(list(source.chunks())) > 1
+    assert [trouble[:8] for trouble in source.troubles] == ["not text"]
+    source.close()
+
+
+def test_the_last_line_need_not_end(tmp_path: Path) -> None:
+    """Wherever the last stretch ends."""
+    for size in (LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1):
+        data = filled(XID, to=size + PIECE_BYTES)[: size + PIECE_BYTES - len(XID)] + XID.rstrip()
+        agree(tmp_path / "log", data, FAST)
 
 
 def test_every_line_is_an_event(tmp_path: Path) -> None:
@@ -140,23 +172,23 @@ def test_no_further_process_is_to_be_had(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_scout_that_dies_costs_nothing(tmp_path: Path) -> None:
     """From where it was on, the log is read and searched in order."""
     path = tmp_path / "log"
-    path.write_bytes(filled(*[XID] * 20, to=4 * LEAST_BYTES))
-    source, me = Source(str(path)), psutil.Process()
+    path.write_bytes(XID * (4 * LEAST_BYTES // len(XID)))  # more to tell than there is room for: it waits to be listened to
+    me = psutil.Process()
     before = me.children()
-    kinds: list[type] = []
+    source = opened(path, FAST)
+    kinds: list[bool] = []
 
-    def struck(chunks: Iterator[bytes | Searched]) -> Iterator[bytes | Searched]:
-        for chunk in chunks:
-            kinds.append(type(chunk))
+    def struck() -> Iterator[bytes | Block]:
+        for chunk in source.chunks():
+            kinds.append(isinstance(chunk, bytes))
             if len(kinds) == 10:
                 next(child for child in me.children() if child not in before).send_signal(signal.SIGKILL)
             yield chunk
 
-    found = [each for several in events(struck(source.chunks(FAST)), FAST, XIDS) for each in several]
+    found = [each for several in events(struck(), FAST, XIDS) for each in several]
     source.close()
     assert found == read(path, None)[0]
-    assert kinds[9] is Searched
-    assert kinds[-1] is bytes
+    assert (kinds[0], kinds[9], kinds[-1]) == (True, False, True)
     assert me.children() == before
 
 
@@ -173,17 +205,32 @@ def test_what_a_scout_cannot_do_is_met_by_the_reader(tmp_path: Path) -> None:
 
 
 def test_a_file_that_becomes_shorter_ends_there(tmp_path: Path) -> None:
-    """As it does for who reads alone: what was there is in, and nothing is complained about."""
+    """Also when what is not there any more had been searched: what is there is read, and nothing is complained about."""
+    path = tmp_path / "log"
+    path.write_bytes(filled(*[XID] * 400))
+    source = opened(path, FAST)
+    blocks = iter(source.chunks())
+    chunks = [next(blocks) for _ in range(3)]
+    os.truncate(path, LEAST_BYTES // 2)
+    found = [each for several in events([*chunks, *blocks], FAST, XIDS) for each in several]
+    alone = read(path, None)[0]
+    assert [(each.number, each.repeated) for each in found] == [(each.number, each.repeated) for each in alone]
+    assert source.troubles == []
+    source.close()
+
+
+def test_a_piece_that_cannot_be_read_is_complained_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: what a bad block holds was searched before, and is not to be had now."""
     path = tmp_path / "log"
     path.write_bytes(filled(XID, XID))
-    source = Source(str(path))
-    chunks = source.chunks(FAST)
-    first = next(chunks)
-    os.truncate(path, LEAST_BYTES // 2)
-    assert isinstance(first, bytes)
-    read_bytes = len(first) + sum(len(chunk if isinstance(chunk, bytes) else chunk.data) for chunk in chunks)
-    assert read_bytes == LEAST_BYTES // 2
-    assert source.troubles == []
+    source = opened(path, FAST)
+
+    def bad(_fd: int, _bytes: int, _at: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", bad)
+    assert [each for several in events(source.chunks(), FAST, XIDS) for each in several] == []
+    assert source.troubles == ["reading failed: input/output error"]
     source.close()
 
 
@@ -191,10 +238,10 @@ def test_what_has_been_added_is_read(tmp_path: Path) -> None:
     """Behind what was there when it was opened."""
     path = tmp_path / "log"
     path.write_bytes(filled(XID))
-    source = Source(str(path))
+    source = opened(path, FAST)
     with path.open("ab") as log:
         log.write(XID)
-    found = [each for several in events(source.chunks(FAST), FAST, XIDS) for each in several]
+    found = [each for several in events(source.chunks(), FAST, XIDS) for each in several]
     source.close()
     assert found == read(path, None)[0]
     assert found[0].repeated == 2
@@ -217,11 +264,10 @@ def test_whoever_has_seen_enough_leaves_nobody_behind(tmp_path: Path) -> None:
     path.write_bytes(filled(XID))
     me = psutil.Process()
     before = me.num_fds(), me.children()
-    chunks = scouts.searched(fd := os.open(path, os.O_RDONLY), 0, ENOUGH, FAST)
-    assert isinstance(next(chunks), Searched)
+    source = opened(path, FAST)
     assert len(me.children()) > len(before[1])
-    chunks.close()  # type: ignore[attr-defined]
-    os.close(fd)
+    assert isinstance(next(iter(source.chunks())), bytes)
+    source.close()
     assert (me.num_fds(), me.children()) == before
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from json import dumps as _encoded
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # imported where they are needed: every other command would w
 
     from xidwatch.core.logevents import Found
     from xidwatch.core.xids import XidRule
-    from xidwatch.logs.find import Search
     from xidwatch.logs.follow import Followed
     from xidwatch.logs.source import Source
 
@@ -86,12 +85,6 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """See EPILOG. Raises BrokenPipeError and KeyboardInterrupt; what was known by then has been printed."""
-    from xidwatch.core.logneedles import NEEDLES
-    from xidwatch.logs.find import begin_search
-
-    searching = begin_search(NEEDLES, fast=not arguments.no_fast)
-    from xidwatch.rulefiles import ConfigError, load_xids, overrides_dir, rules_dir  # while that goes on
-
     if sys.stdout is None:  # closed by whoever started this
         _say("what was found could not be written: there is no standard output")
         return EX_IOERR
@@ -99,21 +92,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.follow and (len(files) > 1 or files == ["-"]):
         _say("decode --follow takes one file (`xidwatch decode --help` tells more)")
         return EX_USAGE
-    try:
-        xids = load_xids(rules_dir(arguments.rules_dir), overrides_dir(arguments.rules_dir))
-    except ConfigError as error:
-        for problem in error.problems:
-            _say(problem)
-        return EX_CONFIG
     output = _Json(len(files) > 1) if arguments.json else _Table(len(files) > 1)
-    decoding = _Decoding(output, _Filter(arguments.min_severity, arguments.classes, xids), xids, searching)
+    decoding = _Decoding(output, arguments)
     if files == ["-"] and sys.stdin is not None and sys.stdin.isatty():
         _say("reading from the terminal, up to Ctrl-D (`xidwatch decode --help` tells what else there is)")
     try:
         return max(decoding.file(path, follow=arguments.follow) for path in files)
+    except _BadRulesError as error:
+        _say(str(error))
+        return EX_CONFIG
     except _Unwritable as error:
         _say(f"what was found could not be written: {error}")
         return EX_IOERR
+
+
+class _BadRulesError(Exception):
+    """What is wrong with them, a line each."""
 
 
 class _Unwritable(Exception):
@@ -142,16 +136,19 @@ class _Filter:
 class _Decoding:
     """One file after the other."""
 
-    def __init__(self, output: _Json | _Table, wanted: _Filter, xids: Mapping[int, XidRule], searching: Callable[[], Search]) -> None:
+    def __init__(self, output: _Json | _Table, arguments: argparse.Namespace) -> None:
+        from xidwatch.core.logneedles import NEEDLES
+        from xidwatch.logs.find import search
+
         self._output = output
-        self._wanted = wanted
-        self._xids = xids
-        self._searching = searching
+        self._arguments = arguments
+        self._search = search(NEEDLES, fast=not arguments.no_fast)
+        self._xids: Mapping[int, XidRule] | None = None
         self._is_for_people = isinstance(output, _Table)
         self._lines = self._found = self._shown = 0  # of the file that is being read
 
     def file(self, path: str, *, follow: bool) -> int:
-        """The exit status for this one."""
+        """The exit status for this one. Raises _BadRulesError, _Unwritable."""
         from xidwatch.logs.follow import Followed
         from xidwatch.logs.source import Source
 
@@ -161,27 +158,46 @@ class _Decoding:
             _say(f"{path}: {(error.strerror or str(error)).lower()}")
             return EX_NOINPUT
         bar = _Bar(source)
-        told = 0
-        self._lines = self._found = self._shown = 0
         try:
-            for found in self._events(source):
-                for trouble in source.troubles[told:]:
-                    bar.hide()
-                    _say(f"{source.name}: {trouble}")
-                told = len(source.troubles)
-                shown = [each for each in found if self._wanted.passes(each)]
-                self._found += len(found)
-                self._shown += len(shown)
-                if shown:
-                    bar.hide()
-                    self._show(source.name, shown)
-                bar.show()
+            if isinstance(source, Source):
+                source.begin(self._search)  # while everything else is imported
+            self._decode(source, bar)
         finally:
             bar.hide()
             source.close()
         if not self._shown:
             self._say_nothing_was_found(source.name)
         return EX_UNREADABLE if source.troubles and not follow else 0
+
+    def _decode(self, source: Source | Followed, bar: _Bar) -> None:
+        xids = self._rules()
+        wanted = _Filter(self._arguments.min_severity, self._arguments.classes, xids)
+        told = 0
+        self._lines = self._found = self._shown = 0
+        for found in self._events(source, xids):
+            for trouble in source.troubles[told:]:
+                bar.hide()
+                _say(f"{source.name}: {trouble}")
+            told = len(source.troubles)
+            shown = [each for each in found if wanted.passes(each)]
+            self._found += len(found)
+            self._shown += len(shown)
+            if shown:
+                bar.hide()
+                self._show(source.name, shown)
+            bar.show()
+
+    def _rules(self) -> Mapping[int, XidRule]:
+        """What Xids mean, read once. Raises _BadRulesError."""
+        from xidwatch.rulefiles import ConfigError, load_xids, overrides_dir, rules_dir
+
+        if self._xids is None:
+            given = self._arguments.rules_dir
+            try:
+                self._xids = load_xids(rules_dir(given), overrides_dir(given))
+            except ConfigError as error:
+                raise _BadRulesError("\n".join(error.problems)) from error
+        return self._xids
 
     def _say_nothing_was_found(self, name: str) -> None:
         """A program that reads JSON is told by an empty output alone; people are told in words."""
@@ -202,13 +218,10 @@ class _Decoding:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer would fail again at exit
             raise _Unwritable((error.strerror or str(error)).lower()) from error
 
-    def _events(self, source: Source | Followed) -> Any:
-        from xidwatch.logs.events import events  # before the search is waited for: this takes as long
-        from xidwatch.logs.follow import Followed
+    def _events(self, source: Source | Followed, xids: Mapping[int, XidRule]) -> Iterator[list[Found]]:
+        from xidwatch.logs.events import events
 
-        search = self._searching()
-        chunks = source.chunks() if isinstance(source, Followed) else source.chunks(search)
-        yield from events(chunks, search, self._xids, ended=self._ended)
+        yield from events(source.chunks(), self._search, xids, ended=self._ended)
         yield []  # troubles of the last chunk
 
 

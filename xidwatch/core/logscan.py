@@ -11,125 +11,15 @@ Law: pure. A needle found once too often costs time and changes nothing; one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from xidwatch.core import logfields, logtext
+from xidwatch.core.logblocks import CONTEXT_BYTES, Block, Count
 from xidwatch.core.logevents import Decoder, Found
 from xidwatch.core.logtext import Assembler
 from xidwatch.core.xids import XidRule
 
-CONTEXT_BYTES = 16 * 1024  # of what has been passed over: the beginning of a record may stand above its needle
-Count = Callable[[bytes, bytes, int, int], int]  # as `bytes.count`: nearly all that is done with most of a log
-LONGEST_LINE = 1024 * 1024  # bytes; a longer one is cut
 PASTE_BYTES = 128 * 1024  # from the beginning of a log, of which every line is read
-
-Finder = Callable[[bytes, int, int], Sequence[int]]
-"""Offsets between two others in ascending order, at least one in each line there that holds a needle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """A chunk whose whole lines have been searched and counted already; what stands before and behind them is part of other lines."""
-
-    data: memoryview  # good for as long as who made it says
-    start: int
-    end: int  # 0: no line ends in it
-    offsets: Sequence[int]
-    lines: int
-
-
-class Block:
-    """A piece of a log that ends with a line, and before it some of what was there already.
-
-    It lies there as it came, in three pieces, and is put together only for whoever reads in it: in most blocks there is nothing to read.
-    """
-
-    __slots__ = ("_bytes", "_chunk", "_context", "_data", "_end", "_first", "_start")
-
-    def __init__(self, context: bytes, first: bytes, chunk: bytes | Searched, start: int, end: int) -> None:
-        """`first`: the line that began in an earlier chunk; whole lines of `chunk` stand from `start` to `end`."""
-        self._context, self._first, self._chunk, self._start, self._end = context, first, chunk, start, end
-        self._bytes = _bytes_of(chunk)
-        self._data: bytes | None = None
-
-    @property
-    def data(self) -> bytes:
-        """All of it."""
-        if self._data is None:
-            self._data = b"".join((self._context, self._first, memoryview(self._bytes)[self._start : self._end]))
-        return self._data
-
-    @property
-    def fresh(self) -> int:
-        """The offset of what is new."""
-        return len(self._context)
-
-    @property
-    def fresh_bytes(self) -> int:
-        """How much is new."""
-        return len(self._first) + self._end - self._start
-
-    def found(self, find: Finder) -> list[int]:
-        """Offsets in `data` of what is found in what is new. Both pieces of it are whole lines."""
-        fresh, moved = len(self._context), len(self._context) + len(self._first) - self._start
-        offsets = self._chunk.offsets if isinstance(self._chunk, Searched) else find(self._chunk, self._start, self._end)
-        return [*(fresh + offset for offset in find(self._first, 0, len(self._first))), *(moved + offset for offset in offsets)]
-
-    def lines(self, count: Count) -> int:
-        """How many lines end in what is new."""
-        lines = self._chunk.lines if isinstance(self._chunk, Searched) else count(self._chunk, b"\n", self._start, self._end)
-        return count(self._first, b"\n", 0, len(self._first)) + lines
-
-    @property
-    def is_whole(self) -> bool:
-        """It ends with a line's end; only the last one of a log may not."""
-        return isinstance(self._chunk, Searched) or self._last(1) == b"\n"
-
-    def tail(self) -> bytes:
-        """The last whole lines, as context of the next block; none of a line that has been cut."""
-        last = self._last(CONTEXT_BYTES)
-        if not last.endswith(b"\n"):
-            return b""
-        return last[last.find(b"\n") + 1 :] if len(last) == CONTEXT_BYTES else last
-
-    def _last(self, bytes_: int) -> bytes:
-        """So many, or all there are."""
-        piece = self._bytes[max(self._start, self._end - bytes_) : self._end]
-        return bytes(piece) if len(piece) == bytes_ else self.data[-bytes_:]
-
-
-class Cutter:
-    """Makes blocks of chunks that end anywhere."""
-
-    def __init__(self) -> None:
-        self._context = b""  # whole lines that have been in a block
-        self._half = b""
-
-    def cut(self, chunk: bytes | Searched, *, last: bool = False) -> Block | None:
-        """None while not one line has ended. `last`: what is left counts as a line."""
-        if isinstance(chunk, Searched):
-            if chunk.end:
-                return self._block(chunk, chunk.start, chunk.end)
-            chunk = bytes(chunk.data)
-        end = len(chunk) if last else chunk.rfind(b"\n") + 1
-        if not end and not last:
-            self._half += chunk
-            if len(self._half) <= LONGEST_LINE:
-                return None
-            chunk, self._half, end = self._half, b"", len(self._half)
-        return self._block(chunk, chunk.find(b"\n", 0, end) + 1 or end, end)
-
-    def _block(self, chunk: bytes | Searched, start: int, end: int) -> Block | None:
-        data = _bytes_of(chunk)
-        block = Block(self._context, self._half + data[:start], chunk, start, end)
-        self._half = bytes(data[end:])
-        self._context = block.tail()
-        return block if block.fresh_bytes else None
-
-
-def _bytes_of(chunk: bytes | Searched) -> bytes | memoryview:
-    return chunk if isinstance(chunk, bytes) else chunk.data
 
 
 class Reader:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from xidwatch.core.logblocks import Block, Cutter
 from xidwatch.core.logevents import Found
-from xidwatch.core.logscan import Block, Cutter, Reader, Searched
+from xidwatch.core.logscan import Reader
 from xidwatch.core.xids import XidRule
 from xidwatch.logs.find import Search
 
 
 def events(
-    chunks: Iterable[bytes | Searched | None],
+    chunks: Iterable[bytes | Block | None],
     search: Search,
     xids: Mapping[int, XidRule],
     *,
@@ -32,16 +33,20 @@ def events(
         yield found
 
 
-def _steps(chunks: Iterable[bytes | Searched | None]) -> Iterator[tuple[Block | None, bool]]:
+def _steps(chunks: Iterable[bytes | Block | None]) -> Iterator[tuple[Block | None, bool]]:
     """Blocks, none where what is known is to be given out, and whether a log ends there."""
-    cutter = Cutter()
+    cutter, searched = Cutter(), None
     for chunk in chunks:
-        if chunk:
+        if chunk is None:
+            yield cutter.cut(b"", last=True), True
+            cutter, searched = Cutter(), None
+        elif not isinstance(chunk, bytes):  # it comes in lines, and what is before it has come in lines
+            searched = chunk
+            yield chunk, False
+        elif chunk:
+            cutter, searched = Cutter(searched.tail()) if searched else cutter, None
             if block := cutter.cut(chunk):
                 yield block, False
-        elif chunk is None:
-            yield cutter.cut(b"", last=True), True
-            cutter = Cutter()
         else:
             yield None, False
     yield cutter.cut(b"", last=True), True

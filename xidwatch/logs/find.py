@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import importlib
 import re
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # an engine is set up before all that is imported
-    from xidwatch.core.logscan import Count, Finder
+from xidwatch.core.logblocks import Count, Finder
 
 CPUINFO = Path("/proc/cpuinfo")
 NEEDED_FLAGS = frozenset({"ssse3", "sse4_2", "popcnt", "avx2"})
@@ -41,20 +39,6 @@ def search(needles: Iterable[bytes], *, fast: bool = True) -> Search:
     needles = tuple(dict.fromkeys(needles))
     engine = _hyperscan(needles) if fast and can_run_hyperscan() else None
     return Search(engine, _counter(), is_fast=True) if engine else Search(by_pattern(needles), bytes.count, is_fast=False)
-
-
-def begin_search(needles: Iterable[bytes], *, fast: bool = True) -> Callable[[], Search]:
-    """The same, in another thread: setting up an engine takes as long as everything else at a start. Gives what waits for it."""
-    needles = tuple(needles)
-    ready: list[Search] = []
-    thread = threading.Thread(target=lambda: ready.append(search(needles, fast=fast)), daemon=True)
-    thread.start()
-
-    def wait() -> Search:
-        thread.join()
-        return ready[0] if ready else search(needles, fast=False)
-
-    return wait
 
 
 def can_run_hyperscan(cpuinfo: Path = CPUINFO) -> bool:

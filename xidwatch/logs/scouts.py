@@ -1,9 +1,8 @@
 """A large file, searched by several processes at a time.
 
-Each takes every so-many-th stretch of the file, puts it into memory that it shares with who started it, and says of its chunks where
-their whole lines are, how many they are and where in them needles stand. Whoever reads the log in order looks only at what has been found.
-Threads would share one interpreter, which costs half as much again; `multiprocessing` takes as long to import as a tenth of a gigabyte
-takes to search.
+Each takes every so-many-th stretch of the file, the lines that begin in it, and says piece by piece how many they are and where in them
+needles stand. Whoever reads the log in order gets to see only what something was found in. Threads would share one interpreter, which
+costs half as much again; `multiprocessing` takes as long to import as a tenth of a gigabyte takes to search.
 
 Nothing depends on them: what one cannot do, because the file has become shorter, a read failed or somebody ended it, is read and searched
 in order by who asked for it, and there it is met again. They end when nobody listens any more, however that came about.
@@ -11,119 +10,181 @@ in order by who asked for it, and there it is met again. They end when nobody li
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import os
 import signal
-import struct
+import sys
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO
 
-from xidwatch.core.logscan import Searched
+from xidwatch.core.logblocks import CONTEXT_BYTES, LONGEST_LINE, Count, Finder
 from xidwatch.logs.find import Search
+from xidwatch.logs.texts import what_else
 
-CHUNK_BYTES = 256 * 1024  # stays in a core's cache
-STRETCH = 4  # chunks that are told of at once: whoever is told wakes for it
-LEAST_STRETCHES = 16  # of less than that, a search is over before they have begun
-AHEAD = 2  # stretches that one may be
+PIECE_BYTES = 256 * 1024  # stays in a core's cache
+STRETCH_BYTES = 4 * 1024 * 1024
+SHORT_BYTES = 4096
+LEAST_STRETCHES = 4  # of less than that, a search is over before they have begun
 MOST_SCOUTS = 4  # of a host that has other things to do
-MOST_OFFSETS = 16 * 1024  # of a chunk; one that has more is searched by who reads it
-_ANSWER = struct.Struct("=4I")  # of a chunk: where its whole lines begin and end, how many they are, how many offsets follow it
-_SLOT_BYTES = CHUNK_BYTES + MOST_OFFSETS * array("I").itemsize
+
+Read = Callable[[int, int], bytes]
+"""Bytes of the file from an offset up to another; fewer, or none, when they are not to be had any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Scout:
-    """One of them, as who listens to it sees it."""
+class Piece:
+    """Whole lines of a file that have been searched. They are read only for who asks for them; see `logblocks.Block`."""
 
-    pid: int
-    slots: list[memoryview]
-    room: int  # a byte for each stretch that may be filled
-    answers: int
+    __slots__ = ("_data", "_fresh", "_lines", "_needles", "_read", "begin", "end")
+
+    def __init__(self, read: Read, begin: int, end: int, lines: int, needles: Sequence[int]) -> None:
+        """Offsets in the file; those of needles count from `begin`."""
+        self._read, self.begin, self.end, self._lines, self._needles = read, begin, end, lines, needles
+        self._data: bytes | None = None
+        self._fresh = 0
+
+    @property
+    def data(self) -> bytes:
+        """Read once. What is not to be had any more is missing from its end."""
+        if self._data is None:
+            above = max(0, self.begin - CONTEXT_BYTES)
+            data = self._read(above, self.end)
+            whole = data.find(b"\n", 0, self.begin - above) + 1 if above else 0
+            self._data = data[whole:]
+            self._fresh = min(len(self._data), self.begin - above - whole)
+        return self._data
+
+    @property
+    def fresh(self) -> int:
+        """Of its first line in `data`."""
+        return self._fresh if self.data else 0
+
+    @property
+    def fresh_bytes(self) -> int:
+        """As they were searched."""
+        return self.end - self.begin
+
+    @property
+    def is_whole(self) -> bool:
+        """Always: the last line of a file that does not end is nobody's share."""
+        return True
+
+    def found(self, _find: Finder) -> list[int]:
+        """What it came with, of what is still to be had."""
+        fresh, whole = (self.fresh, len(self.data)) if self._needles else (0, 0)
+        return [fresh + offset for offset in self._needles if fresh + offset < whole]
+
+    def lines(self, _count: Count) -> int:
+        """As they were counted."""
+        return self._lines
+
+    def tail(self) -> bytes:
+        """Read anew."""
+        return Piece(self._read, self.end, self.end, 0, ()).data
 
 
-def searched(fd: int, at: int, bytes_: int, search: Search) -> Iterator[Searched | bytes]:
-    """Chunks of a regular file from an offset on, in order: of so many bytes or, at the end and when something is wrong, of fewer.
+class Scouts:
+    """At work from the beginning; none at all for what is small, or where there is but one processor or no further process."""
 
-    Each is good until the next one is asked for. Bytes are a chunk that is still to be searched.
-    """
-    stretches, share = bytes_ // (STRETCH * CHUNK_BYTES), min(MOST_SCOUTS, len(os.sched_getaffinity(0)))
-    if stretches < LEAST_STRETCHES or share < 2:
-        return
-    scouts: list[_Scout] = []
-    try:
-        with contextlib.suppress(OSError):  # no memory, no further process
-            scouts.extend(_started(fd, at, range(first, stretches, share), search) for first in range(share))
-        for number in range(stretches if len(scouts) == share else 0):
-            turn, which = divmod(number, share)
-            answers = os.read(scouts[which].answers, STRETCH * _ANSWER.size)
-            if not answers:
+    def __init__(self, fd: int, begin: int, end: int, search: Search) -> None:
+        """Of a regular file, from the beginning of a line on."""
+        self._begin, self._stretches = begin, (end - begin) // STRETCH_BYTES
+        self._pids: list[int] = []
+        self._answers: list[IO[bytes]] = []
+        share = min(MOST_SCOUTS, len(os.sched_getaffinity(0)))
+        if self._stretches < LEAST_STRETCHES or share < 2:
+            return
+        try:
+            for first in range(share):
+                self._start(
+                    fd, range(begin + first * STRETCH_BYTES, begin + self._stretches * STRETCH_BYTES, share * STRETCH_BYTES), search
+                )
+        except OSError:
+            self.close()
+
+    def pieces(self, read: Read) -> Iterator[Piece]:
+        """In order, up to the end of the last whole stretch or, when something is wrong, to an earlier one."""
+        for number in range(self._stretches if self._answers else 0):
+            told = _told(self._answers[number % len(self._answers)])
+            if told is None:
                 return
-            for slot, answer in zip(_slots_of(scouts[which].slots, turn), _ANSWER.iter_unpack(answers), strict=True):
-                yield _read(slot, *answer)
-            with contextlib.suppress(BrokenPipeError):  # it has done all of its share
-                os.write(scouts[which].room, b"+")
-    finally:
-        for scout in scouts:
-            os.close(scout.room)
-            os.close(scout.answers)
-        for scout in scouts:
-            os.waitpid(scout.pid, 0)
+            numbers = iter(told)
+            for begin, end, lines, needles in zip(numbers, numbers, numbers, numbers, strict=True):
+                yield Piece(read, begin, end, lines, [next(numbers) for _ in range(needles)])
+
+    def close(self) -> None:
+        """They end."""
+        for answers in self._answers:
+            answers.close()
+        for pid in self._pids:
+            os.waitpid(pid, 0)
+        self._answers, self._pids = [], []
+
+    def _start(self, fd: int, begins: range, search: Search) -> None:
+        """Raises OSError."""
+        answers, tells = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(answers)
+            os.close(tells)
+            raise
+        if pid == 0:
+            try:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever listens gets it too, and leaves
+                os.close(answers)
+                for others in self._answers:
+                    others.close()
+                for begin in begins:
+                    _tell(tells, _stretch(fd, begin, begin + STRETCH_BYTES, search))
+            finally:
+                os._exit(0)  # without a word, and without what the other one has left to do at its exit
+        os.close(tells)
+        self._pids.append(pid)
+        self._answers.append(os.fdopen(answers, "rb"))
 
 
-def _slots_of(slots: list[memoryview], turn: int) -> list[memoryview]:
-    """Of a stretch, by how many the scout has had before."""
-    first = turn % AHEAD * STRETCH
-    return slots[first : first + STRETCH]
+def _told(answers: IO[bytes]) -> array[int] | None:
+    """None when no more comes, or not all of it."""
+    size = int.from_bytes(answers.read(8), sys.byteorder)
+    data = answers.read(8 * size)
+    return array("Q", data) if 0 < len(data) == 8 * size else None
 
 
-def _read(slot: memoryview, start: int, end: int, lines: int, needles: int) -> Searched | bytes:
-    if needles > MOST_OFFSETS:
-        return bytes(slot[:CHUNK_BYTES])
-    return Searched(slot[:CHUNK_BYTES], start, end, slot[CHUNK_BYTES:].cast("I")[:needles].tolist(), lines)
+def _tell(fd: int, numbers: array[int]) -> None:
+    data = array("Q", [len(numbers)]).tobytes() + numbers.tobytes()
+    while data:
+        data = data[os.write(fd, data) :]
 
 
-def _started(fd: int, at: int, numbers: range, search: Search) -> _Scout:
-    """Raises OSError."""
-    memory = memoryview(mmap.mmap(-1, AHEAD * STRETCH * _SLOT_BYTES))
-    slots = [memory[begin : begin + _SLOT_BYTES] for begin in range(0, len(memory), _SLOT_BYTES)]
-    (room, gives_room), (answers, gives_answers) = os.pipe(), os.pipe()
-    os.write(gives_room, b"+" * AHEAD)
-    try:
-        pid = os.fork()
-    except OSError:
-        for each in (room, gives_room, answers, gives_answers):
-            os.close(each)
-        raise
-    if pid:
-        os.close(room)
-        os.close(gives_answers)
-        return _Scout(pid, slots, gives_room, answers)
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever listens gets it too, and leaves
-        os.close(gives_room)
-        os.close(answers)
-        for turn, number in enumerate(numbers):
-            if not os.read(room, 1):
-                break
-            os.write(gives_answers, _stretch(fd, at + number * STRETCH * CHUNK_BYTES, _slots_of(slots, turn), search))
-    finally:
-        os._exit(0)  # without a word, and without what the other one has left to do at its exit
-
-
-def _stretch(fd: int, at: int, slots: list[memoryview], search: Search) -> bytes:
-    """Put it where it is looked for; gives an answer for each chunk. Raises whatever is wrong."""
-    answers = b""
-    for slot in slots:
-        chunk = os.pread(fd, CHUNK_BYTES, at)
-        end = chunk.rfind(b"\n") + 1
-        start = chunk.find(b"\n", 0, end) + 1
-        offsets = search.find(chunk, start, end)
-        slot[:CHUNK_BYTES] = chunk  # refuses a shorter one
-        if len(offsets) <= MOST_OFFSETS:
-            slot[CHUNK_BYTES:].cast("I")[: len(offsets)] = array("I", offsets)
-        answers += _ANSWER.pack(start, end, search.count(chunk, b"\n", start, end), len(offsets))
-        at += CHUNK_BYTES
+def _stretch(fd: int, begin: int, end: int, search: Search) -> array[int]:
+    """Of each piece: where it begins and ends, its lines, how many needles there are, and these. Raises whatever is wrong."""
+    answer = array("Q")
+    at = _line_from(fd, begin)
+    while at < end:
+        chunk, size = _lines_from(fd, at, end)
+        if what_else(chunk, first=False):
+            raise ValueError("no text")
+        needles = search.find(chunk, 0, size)
+        answer.extend((at, at + size, search.count(chunk, b"\n", 0, size), len(needles), *needles))
+        at += size
         del chunk  # so that the next one takes its place: two of them would be given back to the system each time, and faulted in again
-    return answers
+    return answer
+
+
+def _line_from(fd: int, at: int) -> int:
+    """Where the first line begins that does not begin before that. Raises OSError, ValueError."""
+    for size in (SHORT_BYTES, LONGEST_LINE):
+        found = os.pread(fd, size, at - 1).find(b"\n")
+        if found >= 0:
+            return at + found
+    raise ValueError("a line that does not end")
+
+
+def _lines_from(fd: int, at: int, end: int) -> tuple[bytes, int]:
+    """A chunk that begins with lines, none of which begins at `end` or behind, and how many bytes these are. Raises OSError, ValueError."""
+    for size in (PIECE_BYTES, LONGEST_LINE):
+        chunk = os.pread(fd, size, at)
+        last = chunk.find(b"\n", max(0, end - at - 1)) + 1
+        if whole := last or chunk.rfind(b"\n") + 1:
+            return chunk, whole
+    raise ValueError("a line that does not end")

@@ -1,7 +1,6 @@
 """One log: a file, a pipe or /dev/kmsg, as chunks of plain text bytes, and in words what could not be read of it.
 
-A chunk is empty when nothing has come for a while: whoever reads gives out what he has. Text in UTF-16 (as PowerShell and some
-journal viewers save it) becomes UTF-8; whatever else the bytes are, they are handed on as they are.
+A chunk is empty when nothing has come for a while: whoever reads gives out what he has.
 """
 
 from __future__ import annotations
@@ -13,22 +12,17 @@ import select
 import stat
 from collections.abc import Iterator
 from itertools import chain
-from typing import overload
 
-from xidwatch.core.logscan import Searched
-from xidwatch.logs import scouts, unpack
+from xidwatch.core.logblocks import Block
+from xidwatch.logs import unpack
 from xidwatch.logs.find import Search
+from xidwatch.logs.scouts import Scouts
+from xidwatch.logs.texts import as_utf8, what_else, wide
 from xidwatch.logs.unpack import UnpackError
 
 READ_BYTES = 256 * 1024  # stays in a core's cache
 RECORD_BYTES = 16 * 1024  # of /dev/kmsg: one read is one record
 IDLE_SECONDS = 0.25
-SAMPLE_BYTES = 4096  # of each chunk: is it text?
-_TEXT = bytes({*range(0x20, 0x7F), *range(0x80, 0x100), 0, 7, 8, 9, 10, 12, 13, 27})
-_MOST_CONTROL = 0.03  # the share of other bytes that text may hold; a random file has a tenth of them
-_JOURNAL = b"LPKSHHRH"
-JOURNAL_HINT = "a journal file of systemd, not text: use `journalctl --file FILE -o export | xidwatch decode -`"
-_ZIP = b"PK\x03\x04"
 
 
 class Source:
@@ -39,6 +33,8 @@ class Source:
         self.name = "standard input" if path == "-" else path
         self.troubles: list[str] = []
         self.done_bytes = 0  # as they lie in the file
+        self._head: bytes | None = None
+        self._scouts: Scouts | None = None
         self._fd = os.dup(0) if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(self._fd)
         if stat.S_ISDIR(status.st_mode):
@@ -50,46 +46,62 @@ class Source:
 
     def close(self) -> None:
         """Let go of it."""
+        if self._scouts:
+            self._scouts.close()
         os.close(self._fd)
 
-    @overload
-    def chunks(self) -> Iterator[bytes]: ...
+    def begin(self, search: Search) -> None:
+        """Have it searched by several processes from now on, where that is worth it: a large file of plain text."""
+        if self.total_bytes is None:
+            return
+        head = self._begun()
+        whole = head.rfind(b"\n") + 1
+        if whole and not unpack.kind_of(head) and not wide(head):
+            half = len(head) - whole
+            self._head = head[:whole]
+            self.done_bytes -= half
+            self._scouts = Scouts(self._fd, os.lseek(self._fd, -half, os.SEEK_CUR), self.total_bytes, search)
 
-    @overload
-    def chunks(self, search: Search) -> Iterator[bytes | Searched]: ...
-
-    def chunks(self, search: Search | None = None) -> Iterator[bytes | Searched]:
-        """All of it. Never raises for what is in it: see `troubles`. `search`: by which a large file may be searched while it is read."""
-        raw = self._raw()
-        head = b""
-        for chunk in raw:
-            head += chunk
-            if len(head) >= unpack.LONGEST_MAGIC:
-                break
+    def chunks(self) -> Iterator[bytes | Block]:
+        """All of it; of what has been searched already, blocks. Never raises for what is in it: see `troubles`."""
+        head = self._begun()
+        if self._scouts:
+            yield from self._checked(chain([head.removeprefix(codecs.BOM_UTF8)], self._pieces(self._scouts), self._raw()))
+            return
+        raw = chain([head], self._raw())
         kind = unpack.kind_of(head)
-        stream: Iterator[bytes | Searched]
-        if kind or search is None or _wide(head):
-            stream = as_utf8(unpack.unpacked(kind, _joined(head, raw)) if kind else _joined(head, raw))
-        else:
-            stream = chain([head.removeprefix(codecs.BOM_UTF8)], self._searched(search), raw)
         try:
-            yield from self._checked(stream)
+            yield from self._checked(as_utf8(unpack.unpacked(kind, raw) if kind else raw))
         except UnpackError as error:
             self.troubles.append(str(error) if str(error) == unpack.ZSTD_MISSING else f"{error}: what comes after is not read")
+
+    def _begun(self) -> bytes:
+        """Its first bytes, as many as tell what it is."""
+        if self._head is None:
+            self._head = b""
+            for chunk in self._raw():
+                self._head += chunk
+                if len(self._head) >= unpack.LONGEST_MAGIC:
+                    break
+        return self._head
+
+    def _pieces(self, scouts: Scouts) -> Iterator[Block]:
+        """What they have searched. Reading goes on behind that."""
+        for piece in scouts.pieces(self._bytes):
+            os.lseek(self._fd, piece.end, os.SEEK_SET)
+            self.done_bytes += piece.fresh_bytes
+            yield piece
+
+    def _bytes(self, begin: int, end: int) -> bytes:
+        try:
+            return os.pread(self._fd, end - begin, begin)
+        except OSError as error:
+            self._failed(error)
+            return b""
 
     def _raw(self) -> Iterator[bytes]:
         while (chunk := self._read()) is not None:
             self.done_bytes += len(chunk)
-            yield chunk
-
-    def _searched(self, search: Search) -> Iterator[bytes | Searched]:
-        """What scouts make of it. Reading goes on behind that."""
-        if self.total_bytes is None:
-            return
-        at = os.lseek(self._fd, 0, os.SEEK_CUR)
-        for chunk in scouts.searched(self._fd, at, self.total_bytes - at, search):
-            os.lseek(self._fd, scouts.CHUNK_BYTES, os.SEEK_CUR)
-            self.done_bytes += scouts.CHUNK_BYTES
             yield chunk
 
     def _read(self) -> bytes | None:
@@ -104,30 +116,23 @@ class Source:
             if error.errno == errno.EPIPE:
                 self.troubles.append("kernel records were overwritten before they could be read")
                 return b""
-            self.troubles.append(f"reading failed: {(error.strerror or str(error)).lower()}")
+            self._failed(error)
             return None
 
-    def _checked(self, chunks: Iterator[bytes | Searched]) -> Iterator[bytes | Searched]:
+    def _failed(self, error: OSError) -> None:
+        trouble = f"reading failed: {(error.strerror or str(error)).lower()}"
+        if trouble not in self.troubles:
+            self.troubles.append(trouble)
+
+    def _checked(self, chunks: Iterator[bytes | Block]) -> Iterator[bytes | Block]:
         """Say once that it is no text; there may be some in it all the same."""
         said, first = False, True
         for chunk in chunks:
-            sample = chunk[:SAMPLE_BYTES] if isinstance(chunk, bytes) else bytes(chunk.data[:SAMPLE_BYTES])
-            if sample and not said and (trouble := what_else(sample, first=first)):
+            if isinstance(chunk, bytes) and chunk and not said and (trouble := what_else(chunk, first=first)):
                 self.troubles.append(trouble)
                 said = True
-            first = first and not sample
+            first = first and not chunk
             yield chunk
-
-
-def what_else(chunk: bytes, *, first: bool) -> str | None:
-    """In words, when a chunk is not text."""
-    if first and chunk.startswith(_JOURNAL):
-        return JOURNAL_HINT
-    if first and chunk.startswith(_ZIP):
-        return "a zip archive, not text: unpack it first"
-    sample = chunk[:SAMPLE_BYTES]
-    control = len(sample.translate(None, _TEXT))
-    return "not text, or damaged: only what looks like a log in it was read" if control > _MOST_CONTROL * len(sample) else None
 
 
 def ready(fd: int) -> bool:
@@ -135,32 +140,3 @@ def ready(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN | select.POLLPRI)
     return bool(poll.poll(IDLE_SECONDS * 1000))
-
-
-def _joined(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if head:
-        yield head
-    yield from rest
-
-
-def as_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same text; UTF-16 becomes UTF-8."""
-    first = next((chunk for chunk in chunks if chunk), b"")
-    encoding = _wide(first)
-    if encoding is None:
-        yield from _joined(first.removeprefix(codecs.BOM_UTF8), chunks)
-        return
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
-    for chunk in _joined(first, chunks):
-        yield decoder.decode(chunk).lstrip("\ufeff").encode("utf-8", "replace")
-
-
-def _wide(head: bytes) -> str | None:
-    """UTF-16 by its mark, or because every other byte of the beginning is zero."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
-    sample = head[:SAMPLE_BYTES]
-    for encoding, zeros in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
-        if len(sample) > 16 and zeros.count(0) > 0.9 * len(zeros) and sample.count(0) < 0.6 * len(sample):
-            return encoding
-    return None

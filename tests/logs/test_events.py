@@ -166,6 +166,22 @@ def test_floods_are_counted_alike_however_they_are_read(order: list[int], size: 
     assert decoded(data, size) == line_by_line(data)
 
 
+def test_the_last_of_a_flood_may_be_the_beginning_of_something_else() -> None:
+    """Copies that were only counted end in the line before it."""
+    line = b"[12345.678901] NVRM: Xid (PCI:0000:0f:00): 79, GPU has fallen off the bus.\n"
+    found = decoded(line * 5000 + b"    says more\n")
+    assert found == line_by_line(line * 5000 + b"    says more\n")
+    assert [(each.number, each.repeated, each.last_number) for each in found] == [(1, 4999, 4999), (5000, 1, 0)]
+
+
+def test_a_flood_at_another_time_is_another_one() -> None:
+    """Copies are only counted where they say when the one before was."""
+    text = b"NVRM: Xid (PCI:0000:0f:00): 79, GPU has fallen off the bus.\n"
+    data = (b"[    1.000000] " + text) * 500 + (b"[12345.678901] " + text) * 500
+    assert decoded(data) == line_by_line(data)
+    assert [(each.number, each.repeated) for each in decoded(data)] == [(1, 500), (501, 500)]
+
+
 _SCRAPS = st.sampled_from(
     [line + b"\n" for line in DMESG(RECORDS).splitlines()]
     + [b"\n", b"{\n", b"}\n", b"MESSAGE\n", b"\x1b[31m", b"-- Reboot --\n", b"> ", b"<4>", b"4,1,2,-;", b'{"MESSAGE":', b"  "]

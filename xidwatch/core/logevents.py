@@ -117,14 +117,14 @@ class Decoder:
         return self._steady >= _STEADY and self._last_found is not None
 
     @property
-    def last_text(self) -> str:
-        """Of the record before."""
-        return self._last.text if self._last is not None else ""
+    def last(self) -> Record | None:
+        """The record before."""
+        return self._last
 
-    def skipped(self, times: int) -> None:
-        """While steady: the same line so many times more; the last of them is still to come."""
-        if self._last_found is not None:
-            self._last_found.repeated += times
+    def skipped(self, times: int, number: int) -> None:
+        """While steady: the same line so many times more, up to that one; the next one, which says the same, is still to come."""
+        if times and self._last_found is not None and self._last is not None:
+            self._last_found.again(number, self._last.time, self._last.usec, times)
 
     def _joined(self, record: Record) -> Record:
         """Of the ways to join what somebody has broken, the one in which most is said; of such, the likeliest.

@@ -105,7 +105,7 @@ class Reader:
     def _skip_copies(self, start: int) -> None:
         """A flood may be ten thousand times the same bytes: they are counted, not read."""
         line = self._data[start : self._at]
-        if not self._assembler.is_last(self._number - 1, self._decoder.last_text) or not line.endswith(b"\n"):
+        if not self._assembler.is_again(self._number - 1, self._decoder.last) or not line.endswith(b"\n"):
             return
         times = 0
         while self._data.startswith(line, self._at):
@@ -113,7 +113,7 @@ class Reader:
             times += 1
         self._number += times
         self._assembler.skip(times)
-        self._decoder.skipped(times)
+        self._decoder.skipped(times, self._number - 2)  # the last copy is open: it may go on
 
     def _give(self, records: Iterable[logtext.Record], found: list[Found]) -> None:
         for record in records:

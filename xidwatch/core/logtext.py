@@ -159,9 +159,12 @@ class Assembler:
         """The number of the first line of what is open, 0 when nothing is."""
         return self._open.number if self._open else self._fields.number if self._fields else 0
 
-    def is_last(self, number: int, text: str) -> bool:
-        """Whether what is open is this one line, and says this."""
-        return self._open is not None and self._open.number == number and self._open.pieces == [text]
+    def is_again(self, number: int, before: Record | None) -> bool:
+        """Whether what is open is this one line, and says what the record before it said, at the same time."""
+        if self._open is None or before is None or self._open.number != number or self._open.pieces != [before.text]:
+            return False
+        line = self._open.line
+        return (line.time, line.usec, line.kernel is not False) == (before.time, before.usec, before.kernel)
 
     def skip(self, lines: int) -> None:
         """So many copies of the line that is open have been passed over: it is the last of them now."""

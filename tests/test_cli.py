@@ -155,6 +155,16 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert ended(talking) == (141, "")
 
 
+def test_nobody_who_listens_to_errors_is_none() -> None:
+    """`2>&-`: they go nowhere, and not among the results."""
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *XIDWATCH, "decode", "--json", "/nowhere", "/dev/null"]
+    process = subprocess.Popen(closed, cwd=ROOT, stdout=subprocess.PIPE)
+    assert process.stdout
+    assert process.stdout.read() == b""
+    process.stdout.close()
+    assert process.wait(timeout=60) == 66
+
+
 def test_a_reader_that_left_early_does_not_make_the_host_healthy() -> None:
     """What was found stays what it is when nobody wants to read it: never 0."""
     read, write = os.pipe()

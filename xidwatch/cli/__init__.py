@@ -82,6 +82,8 @@ def _state_dir(command: str, environment: Mapping[str, str]) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script."""
+    if sys.stderr is None:  # closed by whoever started this: words for people go nowhere, above all not among the results
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  up to the end
     words = sys.argv[1:] if argv is None else argv
     arguments = parser(_command_in(words)).parse_args(words)
     if arguments.state_dir is None and not getattr(arguments, "own_state_dir", False):

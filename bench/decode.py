@@ -109,7 +109,8 @@ def _dense(name: str, folder: Path, text: Callable[[int], str]) -> list[Figure]:
 
 
 def _started(command: Sequence[str], to: int) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": str(CHECKOUT), "PYTHONIOENCODING": "utf-8"}
+    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: what has been compiled once is kept
     return subprocess.Popen(command, stdout=to, cwd=CHECKOUT, env=environment)
 

@@ -9,14 +9,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.logs.styles import RECORDS, STYLES
 from xidwatch.config import load_rules, rules_dir
+from xidwatch.core import logscan
 from xidwatch.core.logblocks import LONGEST_LINE, Block
 from xidwatch.core.logevents import Found
 from xidwatch.core.logneedles import NEEDLES
+from xidwatch.logs import scouts
+from xidwatch.logs import source as source_module
 from xidwatch.logs.events import events
 from xidwatch.logs.find import Search, by_pattern, search
 from xidwatch.logs.scouts import LEAST_STRETCHES, PIECE_BYTES, STRETCH_BYTES
@@ -134,6 +141,26 @@ def test_the_last_line_need_not_end(tmp_path: Path) -> None:
     for size in (LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1):
         data = filled(XID, to=size + PIECE_BYTES)[: size + PIECE_BYTES - len(XID)] + XID.rstrip()
         agree(tmp_path / "log", data, FAST)
+
+
+_LINES = st.sampled_from(
+    [line + b"\n" for style in STYLES.values() for line in style(RECORDS).splitlines()] + [NOISE, XID, XID * 9, b"\n", b"z" * 900, b"\0\n"]
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(_LINES, min_size=40, max_size=120).map(b"".join), st.sampled_from((90, 400)), st.sampled_from((300, 1000)))
+def test_however_small_the_pieces_are(data: bytes, piece: int, stretch: int) -> None:
+    """Records of several lines, in any style of log, that go on in the next piece or the next stretch."""
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setattr(source_module, "READ_BYTES", 200)
+        patch.setattr(logscan, "PASTE_BYTES", 100)
+        for name, size in (("PIECE_BYTES", piece), ("STRETCH_BYTES", stretch), ("SHORT_BYTES", 20)):
+            patch.setattr(scouts, name, size)
+        path = Path(folder) / "log"
+        path.write_bytes(data)
+        alone, together = read(path, None), read(path, PLAIN)
+        assert together[:2] == alone[:2]
 
 
 def test_every_line_is_an_event(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import signal
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from typing import IO
 
 from xidwatch.core.logblocks import CONTEXT_BYTES, LONGEST_LINE, Count, Finder
@@ -87,24 +88,22 @@ class Scouts:
 
     def __init__(self, fd: int, begin: int, end: int, search: Search) -> None:
         """Of a regular file, from the beginning of a line on."""
-        self._begin, self._stretches = begin, (end - begin) // STRETCH_BYTES
+        self._stretches = range(begin, end - STRETCH_BYTES + 1, STRETCH_BYTES)
         self._pids: list[int] = []
         self._answers: list[IO[bytes]] = []
         share = min(MOST_SCOUTS, len(os.sched_getaffinity(0)))
-        if self._stretches < LEAST_STRETCHES or share < 2:
+        if len(self._stretches) < LEAST_STRETCHES or share < 2:
             return
         try:
             for first in range(share):
-                self._start(
-                    fd, range(begin + first * STRETCH_BYTES, begin + self._stretches * STRETCH_BYTES, share * STRETCH_BYTES), search
-                )
+                self._start(fd, self._stretches[first::share], search)
         except OSError:
             self.close()
 
     def pieces(self, read: Read) -> Iterator[Piece]:
         """In order, up to the end of the last whole stretch or, when something is wrong, to an earlier one."""
-        for number in range(self._stretches if self._answers else 0):
-            told = _told(self._answers[number % len(self._answers)])
+        for _, answers in zip(self._stretches, cycle(self._answers), strict=False):
+            told = _told(answers)
             if told is None:
                 return
             numbers = iter(told)

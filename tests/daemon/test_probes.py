@@ -27,7 +27,8 @@ def test_every_probe_is_there_and_can_be_made() -> None:
     }
     for spec in chosen:
         module, _, create = spec.target.partition(":")
-        assert getattr(importlib.import_module(module), create)(spec.options)
+        made = getattr(importlib.import_module(module), create)(spec.options)
+        made.close()
 
 
 def test_the_sensors_are_told_of_the_rails_and_of_what_may_be_polled() -> None:

@@ -212,6 +212,19 @@ def test_a_running_daemon_with_an_accepted_baseline_is_good(place: Path) -> None
     assert [verdicts(place, area) for area in ("configuration", "daemon", "hardware", "baseline")] == [[OK]] * 4
 
 
+def test_what_keeps_the_service_from_starting_is_found_before_it_does(place: Path) -> None:
+    """A rule that is refused, and an interval that the unit's watchdog does not allow."""
+    written(place)
+    (place / "config.toml").write_text('interval = "61s"\n')
+    assert [(each.about, each.verdict) for each in found(place)["configuration"]] == [("", OK), ("interval", WARNING)]
+    (place / "rules.d").mkdir()
+    (place / "rules.d/site.toml").write_text("xx = = ")
+    looked = [each for each in check.look(place / "config.toml", place, place / "root", place) if each.area == "configuration"]
+    assert [each.verdict for each in looked] == [BAD, WARNING]
+    assert "site.toml" in looked[0].text
+    assert f"WatchdogSec={check.SHIPPED_WATCHDOG_SECONDS}\n" in (Path(__file__).parents[2] / "systemd/xidwatch.service").read_text()
+
+
 def test_without_a_daemon_nothing_is_known_of_the_hardware(place: Path) -> None:
     """It is bad that there is none."""
     assert [verdicts(place, area) for area in ("daemon", "hardware", "baseline")] == [[BAD], [UNKNOWN], [UNKNOWN]]
@@ -352,7 +365,7 @@ def test_the_exit_status_is_the_worst(
 ) -> None:
     """In our numbers, or in node-problem-detector's, with one short line for it."""
     checks = [Check("daemon", "", verdict, "x" * 100, "cure") for verdict in verdicts]
-    monkeypatch.setattr(check, "look", lambda *_: iter(checks))
+    monkeypatch.setattr(check, "look", lambda *_, **__: iter(checks))
     assert cli.main(["check"]) == code
     assert cli.main(["check", "--json"]) == code
     capsys.readouterr()

@@ -121,7 +121,17 @@ def test_an_aer_line_names_the_conditions_that_count_such_errors(capsys: pytest.
 
 @pytest.mark.parametrize(
     "what",
-    ["hello", "79 gpus", "79 31 of", "79x", "12345678", "eth0: link is up", "-1x", "r8169 0000:06:00.0 eth0: RTL8168h, XID 541, IRQ 1"],
+    [
+        "hello",
+        "79 gpus",
+        "79 31 of",
+        "79x",
+        "79.5",
+        "12345678",
+        "eth0: link is up",
+        "-1x",
+        "r8169 0000:06:00.0 eth0: RTL8168h, XID 541, IRQ 1",
+    ],
 )
 def test_what_is_neither_is_refused(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With what was given, made harmless for a terminal."""

@@ -182,6 +182,14 @@ def test_a_flood_at_another_time_is_another_one() -> None:
     assert [(each.number, each.repeated) for each in decoded(data)] == [(1, 500), (501, 500)]
 
 
+def test_two_events_in_what_somebody_has_joined_are_told_once() -> None:
+    """Each, also where there are several ways to join it."""
+    found = decoded(
+        b"[ 12.0] NVRM: Xid (PCI:0000:12:00): 79, GPU has fallen off\n        the bus.\n    NVRM: Xid (PCI:0000:13:00): 79, x\nhello\n"
+    )
+    assert [(str(each.event.pci), each.repeated) for each in found] == [("0000:12:00.0", 1), ("0000:13:00.0", 1)]
+
+
 _SCRAPS = st.sampled_from(
     [line + b"\n" for line in DMESG(RECORDS).splitlines()]
     + [b"\n", b"{\n", b"}\n", b"MESSAGE\n", b"\x1b[31m", b"-- Reboot --\n", b"> ", b"<4>", b"4,1,2,-;", b'{"MESSAGE":', b"  "]

@@ -20,13 +20,14 @@ from typing import Any
 from xidwatch.cli import check_recovery, check_units
 from xidwatch.cli.check_units import BAD, OK, PERSISTENCED, UNKNOWN, WARNING, Check
 from xidwatch.clock import BOOT_ID
-from xidwatch.config import Config, ConfigError, load_config
+from xidwatch.config import Config, ConfigError, load_config, load_rules, overrides_dir, rules_dir
 from xidwatch.places import STATE_FILE, find_run_dir
 from xidwatch.records import RecordError, files, state
 from xidwatch.records.state import StateFile
 from xidwatch.report.words import clean
 from xidwatch.supervise import api_key
 
+SHIPPED_WATCHDOG_SECONDS = 120  # in systemd/xidwatch.service
 AREAS = ("configuration", "daemon", "hardware", "baseline", "engines", "containers", "persistence", "supplies", "recovery")
 WORST_FIRST = (BAD, UNKNOWN, WARNING, OK)
 EXIT = {OK: 0, WARNING: 1, BAD: 2, UNKNOWN: 3}
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return check_baseline.accept(arguments)
     wanted = set(arguments.only or AREAS)
-    checks = [check for check in look(arguments.config, arguments.state_dir) if check.area in wanted]
+    checks = [check for check in look(arguments.config, arguments.state_dir, rules=arguments.rules_dir) if check.area in wanted]
     verdict = worst(checks)
     if arguments.json:
         print(json.dumps({"verdict": verdict, "checks": [asdict(check) for check in checks]}, indent=1))
@@ -90,15 +91,22 @@ def worst(checks: list[Check]) -> str:
     return next((verdict for verdict in WORST_FIRST if verdict in found), OK)
 
 
-def look(config_path: Path | None, state_dir: Path, root: Path = Path("/")) -> Iterator[Check]:
+def look(config_path: Path | None, state_dir: Path, root: Path = Path("/"), rules: Path | None = None) -> Iterator[Check]:
     """Everything, in the order of AREAS."""
     config, is_valid = Config(), False
+    problems: list[str] = []
     try:
         config, is_valid = load_config(config_path), True
-        yield Check("configuration", "", OK, "is valid")
     except ConfigError as error:
-        for problem in error.problems:
-            yield Check("configuration", "", BAD, problem)
+        problems += error.problems
+    try:
+        load_rules(rules_dir(rules), overrides_dir(rules))
+    except ConfigError as error:
+        problems += error.problems
+    yield from [Check("configuration", "", BAD, problem) for problem in problems] or [Check("configuration", "", OK, "is valid")]
+    if 2 * config.interval_seconds > SHIPPED_WATCHDOG_SECONDS:
+        limit = f"half of the shipped unit's WatchdogSec ({SHIPPED_WATCHDOG_SECONDS} s): with that the service does not start"
+        yield Check("configuration", "interval", WARNING, f"{config.interval} is longer than {limit}", "systemctl edit xidwatch.service")
     shown, doubt = _shown(state_dir)
     yield from _daemon(shown, doubt)
     units = tuple(dict.fromkeys([*(each.unit for each in config.engines), *filter(None, (e.after_incident_unit for e in config.engines))]))

@@ -338,10 +338,10 @@ def as_row(found: Found) -> str:
     what = event.kind if event.xid is None else f"{event.kind} {event.xid}"
     injected = "[injected: not written by the kernel] " if event.injected else ""
     last = f" at {found.last_time}" if found.last_time else ""
-    times = f"  ({found.repeated} times, the last in line {found.last_number}{last})" if found.repeated > 1 else ""
+    times = f"({found.repeated} times, the last in line {found.last_number}{last})" if found.repeated > 1 else ""
     return (
         f"{found.number:>8}  {clean(found.time or '-'):<24}  {event.severity:<8}  {what:<14}  {event.pci or '-'!s:<12}  "
-        f"{injected}{clean(event.text)}{clean(times)}"
+        f"{injected}{clean(event.text)}{'  ' * bool(times)}{clean(times)}"
     )
 
 

@@ -38,7 +38,9 @@ LOWEST_SXID = 10_000  # Xids are far below, SXids begin there
 SOMEWHERE = PciAddress(0, 1, 0)  # a device, so that a number alone is read as in a line that names one
 
 _WORD = re.compile(r"[^\s\"'`*>;]+")
-_TERM = re.compile(r"\s*(?:(?:(?P<what>s?xid)s?[\s:#=]*)?(?P<number>[0-9]{1,7})(?!\w)|(?P<kind>[a-z_]+))[\s.,:;+&/]*", re.IGNORECASE)
+_TERM = re.compile(
+    r"\s*(?:(?:(?P<what>s?xid)s?[\s:#=]*)?(?P<number>[0-9]{1,7})(?!\w|\.[0-9])|(?P<kind>[a-z_]+))[\s.,:;+&/]*", re.IGNORECASE
+)
 # Where the shell has made one line of many: before the time that the next one begins with.
 _NEXT_LINE = re.compile(
     r"(?<!kernel:) (?=\[ ?\d{1,12}\.\d{3,9}\] |(?:[A-Z][a-z]{2} \d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S{1,40}) \S{1,255} kernel: )"

@@ -194,7 +194,9 @@ class Assembler:
             ended, self._open = self._open, None
             line, others = ended.together()
             kernel = line.kernel is not False
-            done += [Record(ended.number, text, line.time, line.usec, kernel, self._boot, others) for text in logline.said(line.text)]
+            texts = logline.said(line.text)
+            others = others if len(texts) == 1 else ()  # which hold all of these sentences: each would be told as often as there are
+            done += [Record(ended.number, text, line.time, line.usec, kernel, self._boot, others) for text in texts]
         if self._fields is not None:
             collected, self._fields = self._fields, None
             done += self._named(collected.number, collected.records())
